@@ -30,12 +30,14 @@ def round_fast(source: Array, target: Array) -> bool:
 
 
 def rounded(array: Array, fmt: Format) -> Array:
-    """A new array of `round_to`'s values, with ONNX Runtime where it is faster; one that lies turned stays so."""
+    """`round_to`'s values, with ONNX Runtime where it is faster; an array that lies turned stays so."""
+    if fmt is not Format.FP16 or array.size < _LEAST:
+        return np.asarray(round_to(array, fmt))
     if array.flags.f_contiguous and not array.flags.c_contiguous:
         return rounded(array.T, fmt).T
-    source = np.asarray(array, dtype=np.float32, order="C")  # a scalar stays one
+    source = np.asarray(array, dtype=np.float32, order="C")
     target = np.empty_like(source)
-    return target if fmt is Format.FP16 and round_fast(source, target) else np.asarray(round_to(source, fmt))
+    return target if round_fast(source, target) else np.asarray(round_to(source, fmt))
 
 
 def _filled(source: Array, target: Array, types: tuple[np.dtype[Any], ...]) -> bool:

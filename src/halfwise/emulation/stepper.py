@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from halfwise.core.counting import Counts
 from halfwise.core.errors import InputError
-from halfwise.core.formats import Format, round_to
+from halfwise.core.fast_casts import rounded
+from halfwise.core.formats import Format
 from halfwise.core.freed_memory import give_back_memory
 from halfwise.emulation.body_ranges import OLDEST_OPSET, observed
 from halfwise.emulation.emulate import EmulationWriter, Emulator
@@ -67,7 +68,7 @@ class Store:
         for value in assignment.sites.model.graph.inputs:
             if value.name and value.name in feeds:
                 array, fmt = feeds[value.name], assignment.stored(value)
-                self._values[value] = array if fmt is None else round_to(array, fmt)
+                self._values[value] = array if fmt is None else rounded(array, fmt)
 
     def read(self, value: ir.Value, fmt: Format | None) -> Array:
         """A tensor or a weight as a node takes it."""
@@ -87,7 +88,7 @@ class Store:
 
     def as_read(self, value: ir.Value, part: Array, fmt: Format | None) -> Array:
         """The same of a part of a tensor."""
-        return part if fmt is None or fmt is self.assignment.stored(value) else round_to(part, fmt)
+        return part if fmt is None or fmt is self.assignment.stored(value) else rounded(part, fmt)
 
     def picked(self, value: ir.Value, fmt: Format | None, indices: Array) -> Array:
         """Entries of a weight along its first axis."""
@@ -177,7 +178,7 @@ class Stepper:
         for name, value, fmt in compiled.reads if turned is None else compiled.reads[:-1]:
             if changed is not None and value in changed:
                 stored = fmt is None or fmt is assignment.stored(value)
-                feeds[name] = changed[value] if stored or fmt is None else round_to(changed[value], fmt)
+                feeds[name] = changed[value] if stored or fmt is None else rounded(changed[value], fmt)
             else:
                 feeds[name] = store.taken(value, fmt, compiled.device)
         with _as_in_model(node, {name: value for name, value, _ in compiled.reads}):

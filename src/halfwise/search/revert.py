@@ -13,7 +13,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
-from halfwise.core.formats import Format, round_to
+from halfwise.core.fast_casts import rounded
+from halfwise.core.formats import Format
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.precision.assignment import Assignment
 
@@ -113,7 +114,7 @@ class _Trial:
 
     def read(self, value: ir.Value, fmt: Format | None) -> Array:
         array = self.changed[value]
-        return array if fmt is None or fmt is self.base.stored(value) else round_to(array, fmt)
+        return array if fmt is None or fmt is self.base.stored(value) else rounded(array, fmt)
 
     def _sees_change(self, stepper: Stepper, node: ir.Node, store: Store) -> bool:
         """Rounding on the way in may hide the difference."""

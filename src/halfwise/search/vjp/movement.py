@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from halfwise.search.vjp.local import Array, Local, NoRule, Rule
 
@@ -57,11 +58,21 @@ def traced(*data: int) -> Rule:
         }
         marks[slot] = np.arange(1, x.size + 1, dtype=x.dtype).reshape(x.shape)
         came_from = local.run(marks)[0].reshape(-1).astype(np.int64)
-        gradient = local.flat(local.gradient())
-        found = np.stack([np.bincount(came_from, weights=g, minlength=x.size + 1)[1:] for g in gradient])
-        return found.astype(np.float32).reshape(len(gradient), *x.shape)
+        return _gathered(came_from, local.flat(local.gradient()), x)
 
     return rule
+
+
+def _gather(local: Local, slot: int) -> Array | None:
+    """One entry is put back in its place: a loop that was unrolled takes them one after the other."""
+    if slot != 0 or local.input(1).size != 1:
+        return traced(0)(local, slot)
+    x, gradient = local.input(0), local.gradient()
+    axis, index = local.integer("axis", 0) % x.ndim, int(local.input(1).reshape(-1)[0])
+    found = np.zeros((len(gradient), *x.shape), dtype=np.float32)
+    place = found[(slice(None),) * (axis + 1) + (index,)]
+    place[...] = gradient.reshape(place.shape)
+    return found
 
 
 def _scatter(local: Local, slot: int) -> Array | None:
@@ -85,10 +96,21 @@ def _pad(local: Local, slot: int) -> Array | None:
         raise NoRule
     marks = np.arange(1, x.size + 1, dtype=x.dtype).reshape(x.shape)
     came_from = local.run({0: marks, 2: np.zeros_like(local.input(2))})[0].reshape(-1).astype(np.int64)
-    gradient = local.flat(local.gradient())
-    found = np.zeros((len(gradient), x.size + 1), dtype=np.float32)
-    found[:, came_from] = gradient
-    return found[:, 1:].reshape(len(gradient), *x.shape)
+    return _gathered(came_from, local.flat(local.gradient()), x)
+
+
+def _gathered(came_from: NDArray[np.int64], gradient: Array, x: Array) -> Array:
+    """The gradient of `x`, each of whose elements went to the places that hold its number; 0 is another's."""
+    found = np.zeros((len(gradient), x.size), dtype=np.float32)
+    own = came_from > 0
+    if not own.all():
+        came_from, gradient = came_from[own], gradient[:, own]
+    if (np.diff(came_from) > 0).all() or np.bincount(came_from).max() <= 1:
+        found[:, came_from - 1] = gradient
+    else:
+        for each, summed in zip(gradient, found, strict=True):
+            summed[:] = np.bincount(came_from - 1, weights=each, minlength=x.size)
+    return found.reshape(len(gradient), *x.shape)
 
 
 def _top_k(local: Local, slot: int) -> Array | None:
@@ -124,10 +146,11 @@ def _turned_back(local: Local, slot: int) -> Array:
 MOVEMENT: dict[str, Rule] = {
     **dict.fromkeys("Reshape Squeeze Unsqueeze Flatten".split(), _reshaped),
     **dict.fromkeys(
-        """Slice Gather GatherElements GatherND Expand Tile DepthToSpace SpaceToDepth ReverseSequence Trilu Compress
+        """Slice GatherElements GatherND Expand Tile DepthToSpace SpaceToDepth ReverseSequence Trilu Compress
         CenterCropPad""".split(),
         traced(0),
     ),
+    "Gather": _gather,
     "RotaryEmbedding": _turned_back,
     "Transpose": _transpose,
     "Concat": _concat,
