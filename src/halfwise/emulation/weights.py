@@ -148,7 +148,7 @@ def _held(stored: Array, fmt: Format, room: Room | None, *, looked: bool) -> tup
 
     def make(start: int, stop: int) -> bool:
         piece, kept = source[start:stop], target[start:stop]
-        if own is fmt:
+        if own is fmt or fmt is Format.FP32:
             if not cast_fast(piece, kept):
                 kept[:] = _widened(piece)
             return False
