@@ -163,6 +163,33 @@ def test_a_command_that_is_ended_leaves_nothing_behind() -> None:
         assert running.wait(timeout=60) == -number and gone(child)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("press", ["default_int_handler", "SIG_IGN"])
+def test_a_command_that_is_ended_clears_away_what_it_made(tmp_path: Path, number: int, press: str) -> None:
+    """Also where Ctrl-C does nothing, as in the background of a script."""
+    makes = f"signal.signal(signal.SIGINT, signal.{press})\nimport tempfile\n"
+    makes += f"with tempfile.TemporaryDirectory(dir={str(tmp_path)!r}):\n    "
+    running, child = start(makes + WAITS.replace("\n", "\n    "))
+    running.send_signal(number)
+    _, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (-number, "") and gone(child) and not any(tmp_path.iterdir())
+
+
+def test_a_command_that_hears_nothing_is_killed_when_it_is_to_end() -> None:
+    deaf = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"
+    brief = "import halfwise.cli.supervise as s\ns._GRACE_S = 0.2\n"
+    lines = "".join(f"    {line}\n" for line in (deaf + READY).splitlines())
+    running = subprocess.Popen(
+        [sys.executable, "-c", f"{START}{brief}def command_line():\n{lines}supervised(command_line)"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert running.stdout is not None
+    child = int(running.stdout.readline())
+    running.send_signal(signal.SIGTERM)
+    _, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (-signal.SIGTERM, "") and gone(child)
+
+
 # -- limits -----------------------------------------------------------------------------------------------------------
 
 
@@ -170,8 +197,10 @@ def test_the_first_process_of_a_container_ends_with_the_code_of_its_signal() -> 
     """The system lets it outlive its own signals: so does this one, to which they do nothing."""
     outlives = "import halfwise.cli.supervise as s\nown, sent = os.getpid(), os.kill\n"
     outlives += "s.os.kill = lambda process, number: process == own or sent(process, number)\n"
+    outlives += "def command_line():\n    try:\n        sent(os.getpid(), signal.SIGTERM)\n"
+    outlives += "    except KeyboardInterrupt:\n        sys.exit(130)\n"
     ended = subprocess.run(
-        [sys.executable, "-c", f"{START}{outlives}supervised(lambda: sent(os.getpid(), signal.SIGTERM))"],
+        [sys.executable, "-c", f"{START}{outlives}supervised(command_line)"],
         capture_output=True, timeout=60,
     )  # fmt: skip
     assert (ended.returncode, ended.stdout, ended.stderr) == (128 + signal.SIGTERM, b"", b"")

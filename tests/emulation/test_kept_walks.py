@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,15 @@ def test_a_file_with_any_byte_changed_is_the_same_answer_or_none(walks: KeptWalk
         assert known is None or all(np.array_equal(known[name], array) for name, array in ARRAYS.items())
         place(walks).write_bytes(content[:at])
         assert walks.answer(KEY) is None
+
+
+def test_what_is_kept_leaves_room_for_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a disk that has room for them is filled by what only an interrupted job needs."""
+    walks = KeptWalks(tmp_path / "walks", room=1000)
+    for free, kept in ((1000, False), (2000, True)):
+        monkeypatch.setattr("shutil.disk_usage", lambda folder, free=free: SimpleNamespace(free=free))
+        walks.keep(KEY, ARRAYS)
+        assert (walks.answer(KEY) is not None) is kept
 
 
 def test_the_answer_to_another_question_is_none(walks: KeptWalks) -> None:

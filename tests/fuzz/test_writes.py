@@ -21,7 +21,7 @@ import pytest
 from halfwise.core.errors import InputError
 from halfwise.core.file_lock import lock
 from halfwise.core.held_folder import LOCK, held
-from halfwise.core.whole_files import WholeFiles, finish_interrupted, scratch_folder, write_text
+from halfwise.core.whole_files import WholeFiles, check_room, finish_interrupted, scratch_folder, write_text
 from halfwise.report.html.fix_report import with_report
 from halfwise.verbs.fix.fix import JOURNAL, fix
 from tests.models.build import f32, model, node, value, weight
@@ -304,7 +304,22 @@ def test_a_full_disk_leaves_the_results_of_before(tmp_path: Path, monkeypatch: p
         fix(path, out=tmp_path / "out", target="trt-10.9@t4")
     with pytest.raises(InputError):
         fix(path, out=tmp_path / "new")
+    kept = [tmp_path / folder / JOURNAL for folder in ("out", "new")]
+    assert all(journal.stat().st_size for journal in kept)  # with which the same command goes on
+    for journal in kept:
+        journal.unlink()
+    (tmp_path / "new").rmdir()
     assert tree(tmp_path) == before
+
+
+def test_a_search_that_a_full_disk_ended_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, said = saved(tmp_path), list[str]()
+    with monkeypatch.context() as full:
+        full.setattr("halfwise.precision.typed_onnx.WholeFiles.need", lambda *_: check_room(path, tmp_path, 1 << 60))
+        with pytest.raises(InputError, match="make room"):
+            fix(path, out=tmp_path / "out")
+    assert fix(path, out=tmp_path / "out", notify=said.append).met
+    assert any("resuming" in step for step in said) and not (tmp_path / "out" / JOURNAL).exists()
 
 
 def test_a_quota_is_one_line(tmp_path: Path) -> None:

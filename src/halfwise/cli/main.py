@@ -152,5 +152,6 @@ def _end(message: str, code: int) -> int:
 
     if code == 130:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     typer.echo(f"halfwise: {brief(' '.join(message.split()))}", err=True)
     return code

@@ -24,10 +24,13 @@ from halfwise.core.errors import InputError
 
 __all__ = ["supervised"]
 
+Handler = Callable[[int, FrameType | None], None]
+
 _CODES = (0, 1, 2, 3, 130)  # of a command
 _NONE = 255
 _HANDED_ON = ("SIGINT", "SIGTERM", "SIGHUP")
 _ONE_PRESS_S = 0.5  # a Ctrl-C reaches the child twice: from the terminal and from its parent
+_GRACE_S = 10.0  # for a child that is asked to end: native code may hear nothing of it
 
 
 def supervised(command_line: Callable[[], None]) -> None:
@@ -36,23 +39,25 @@ def supervised(command_line: Callable[[], None]) -> None:
     if not hasattr(os, "fork"):
         command_line()
         return
-    box, end = BlackBox(), mmap.mmap(-1, 1)
+    box, end = BlackBox(), mmap.mmap(-1, 2)  # the code of the command, and the signal that asked it to end
     handlers = {number: signal.getsignal(number) for number in _handed_on()}
     started = time.monotonic()
     while True:
         said = None if os.environ.get("HALFWISE_DEBUG") or sys.platform != "linux" else os.memfd_create("stderr")
         end[0] = _NONE
-        child = _forked(box, limits, said, handlers)
+        child = _forked(box, limits, said, handlers, end)
         if not child:
             _lived(command_line, end)
             return
-        status, timed_out = _wait(child, limits.seconds and started + limits.seconds - time.monotonic())
+        status, timed_out = _wait(child, limits.seconds and started + limits.seconds - time.monotonic(), end)
         if os.WIFEXITED(status):
             _pass_on(said)
+            if end[0] == 130 and end[1]:
+                _tell(end[1], box, Allowance())
             if end[0] in _CODES:
                 os._exit(end[0])
             _tell(-os.WEXITSTATUS(status), box, Allowance())
-        number = os.WTERMSIG(status)
+        number = end[1] or os.WTERMSIG(status)
         if timed_out or not box.refuse(number):
             break
     _tell(number, box, limits if timed_out else Allowance())
@@ -78,7 +83,7 @@ def _handed_on() -> list[int]:
     return [getattr(signal, name) for name in _HANDED_ON]
 
 
-def _forked(box: BlackBox, limits: Allowance, said: int | None, handlers: Mapping[int, Any]) -> int:
+def _forked(box: BlackBox, limits: Allowance, said: int | None, handlers: Mapping[int, Any], end: mmap.mmap) -> int:
     """0 in the child, which has the handlers. No signal comes between the fork and what is done with it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, handlers)
     parent = os.getpid()
@@ -89,7 +94,7 @@ def _forked(box: BlackBox, limits: Allowance, said: int | None, handlers: Mappin
             os._exit(1)
         attach(box)
         for number, handler in handlers.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler if handler is not signal.SIG_DFL else _in_order(end))
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _once())
         if limits.memory:
@@ -99,12 +104,38 @@ def _forked(box: BlackBox, limits: Allowance, said: int | None, handlers: Mappin
     else:
         for number, handler in handlers.items():
             if handler is not signal.SIG_IGN:
-                signal.signal(number, lambda number, frame: os.kill(child, number))
+                signal.signal(number, _to(child, end))
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return child
 
 
-def _once() -> Callable[[int, FrameType | None], None]:
+def _in_order(end: mmap.mmap) -> Handler:
+    """What ends a command ends it as a Ctrl-C does, so that nothing of it is left behind."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        end[1] = number
+        signal.signal(number, signal.SIG_IGN)
+        press = signal.getsignal(signal.SIGINT)
+        if not callable(press):
+            raise KeyboardInterrupt
+        press(signal.SIGINT, frame)
+
+    return leave
+
+
+def _to(child: int, end: mmap.mmap) -> Handler:
+    """Hands a signal on. A child that does not end in time is killed."""
+
+    def hand_on(number: int, frame: FrameType | None) -> None:
+        if number != signal.SIGINT:
+            end[1] = number
+            signal.setitimer(signal.ITIMER_REAL, _GRACE_S)
+        os.kill(child, number)
+
+    return hand_on
+
+
+def _once() -> Handler:
     """What a Ctrl-C does: the second of two that are one does nothing."""
     pressed = [float("-inf")]
 
@@ -132,19 +163,19 @@ def _pass_on(said: int | None) -> None:
                 os.write(2, piece)
 
 
-def _wait(child: int, seconds: float) -> tuple[int, bool]:
+def _wait(child: int, seconds: float, asked: mmap.mmap) -> tuple[int, bool]:
     """How it ended, and whether it was ended for its time."""
     late = []
 
     def end(number: int, frame: FrameType | None) -> None:
-        late.append(child)
+        late.append(not asked[1])
         os.kill(child, signal.SIGKILL)
 
     signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3) if seconds else 0.0)
     _, status = os.waitpid(child, 0)
     signal.setitimer(signal.ITIMER_REAL, 0.0)
-    return status, bool(late)
+    return status, any(late)
 
 
 def _tell(number: int, box: BlackBox, reached: Allowance) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["HalfwiseError", "InputError", "MissingBackend"]
+__all__ = ["HalfwiseError", "InputError", "MissingBackend", "NoRoom"]
 
 
 class HalfwiseError(Exception):
@@ -16,6 +16,10 @@ class HalfwiseError(Exception):
 
 class InputError(HalfwiseError):
     """Bad usage or bad input; nothing was written."""
+
+
+class NoRoom(InputError):
+    """A disk is full; the same command goes on when it is not."""
 
 
 class MissingBackend(HalfwiseError):

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
-from halfwise.core.errors import InputError
+from halfwise.core.errors import InputError, NoRoom
 from halfwise.core.file_lock import lock
 from halfwise.core.json_text import read_json
 from halfwise.core.real_path import real_path
@@ -24,6 +24,7 @@ __all__ = ["WholeFiles", "check_room", "finish_interrupted", "is_special", "scra
 _SCRATCH = ".halfwise-"
 _LOCK = "lock"  # in a scratch folder: held by the process that writes there
 _NAMES = "names.json"  # in a scratch folder: what was written whole, and the names that it is about to get
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 # What becomes of a name that no file can have, or not there.
 _NO_NAME = frozenset(
     {
@@ -97,7 +98,8 @@ class WholeFiles:
                 _clear_away(folder)
         if isinstance(error, OSError):
             last = next(reversed(self._places), None)
-            raise InputError(f"{last or error.filename} cannot be written: {error.strerror or error}") from error
+            kind_of = NoRoom if error.errno in _FULL else InputError
+            raise kind_of(f"{last or error.filename} cannot be written: {error.strerror or error}") from error
 
     def _name(self) -> None:
         written = {path: place for path, place in self._places.items() if place.exists()}
@@ -156,7 +158,7 @@ def check_room(path: Path, folder: Path, size: int) -> None:
     """Refuse what is too large for the disk that the folder is on."""
     free = shutil.disk_usage(folder).free
     if size > free:
-        raise InputError(
+        raise NoRoom(
             f"{path} cannot be written: it takes {_bytes(size)}, and its disk has {_bytes(free)} left; "
             "make room or choose another folder"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -34,10 +35,11 @@ _NOT_OURS = (ValueError, TypeError, LookupError, AttributeError, OverflowError) 
 
 
 class KeptWalks:
-    """Without a folder nothing is kept. A disk that is full keeps nothing more."""
+    """Without a folder nothing is kept. What is kept leaves `room` bytes on the disk, for the results."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, room: int = 0) -> None:
         self.folder = None if folder is not None and folder.is_symlink() else folder  # a link leads elsewhere
+        self._room = room
         self.taken = 0  # walks that were not walked again
 
     def answer(self, key: str) -> dict[str, Array] | None:
@@ -64,6 +66,8 @@ class KeptWalks:
         numbered = {f"a{index}": each for index, each in enumerate(arrays.values())}
         with suppress(OSError):
             path.parent.mkdir(exist_ok=True)
+            if shutil.disk_usage(path.parent).free < self._room + sum(each.nbytes for each in arrays.values()):
+                return
             part.unlink(missing_ok=True)
             with part.open("xb") as file:  # not through a link
                 np.savez(file, **{_DOCUMENT: np.frombuffer(told.encode(), np.uint8)}, **numbered)  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import onnx
@@ -19,7 +19,7 @@ _SMALL = 1 << 10  # bytes of a tensor that is read at once: sizes and axes decid
 
 def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
     """Raise one clear InputError where a weight file is missing, too short, or outside the model's folder."""
-    folder, own = real_path(path.parent), own_name(path)
+    folders, own = {real_path(path.parent), real_path(path).parent}, own_name(path)
     sizes: dict[Path, int] = {}
     for tensor in _external_tensors(proto):
         fields = _fields(tensor, path)
@@ -28,7 +28,7 @@ def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
             raise InputError(
                 f"{path}: initializer {tensor.name!r} lies in external data, but no file is named; export it again"
             )
-        file = path if location == own else _inside(folder, location, tensor.name, path)
+        file = path if location == own else _inside(folders, location, tensor.name, path)
         if file not in sizes:
             sizes[file] = _size(file, location, tensor.name, path)
         start, length = _extent(fields, tensor.name, path)
@@ -82,11 +82,12 @@ def _fields(tensor: onnx.TensorProto, path: Path) -> dict[str, str]:
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
-def _inside(folder: Path, location: str, tensor: str, path: Path) -> Path:
+def _inside(folders: Set[Path], location: str, tensor: str, path: Path) -> Path:
+    """Hubs keep a model and its data as links into one folder of contents, which is the model's, too."""
     parts = (*PurePosixPath(location).parts, *PureWindowsPath(location).parts)
     absolute = PurePosixPath(location).is_absolute() or bool(PureWindowsPath(location).anchor)
-    resolved = real_path(folder / location) if not absolute else folder
-    if absolute or ".." in parts or not resolved.is_relative_to(folder):
+    resolved = path if absolute else real_path(path.parent / location)
+    if absolute or ".." in parts or not any(map(resolved.is_relative_to, folders)):
         raise InputError(
             f"{path}: initializer {tensor!r} points outside the model's folder ({location!r}); "
             "such files are never read; put the data beside the model"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from collections.abc import Callable, Iterable
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from halfwise.core.document import matching
-from halfwise.core.errors import InputError
+from halfwise.core.errors import InputError, NoRoom
 from halfwise.core.json_text import parse_json, read_text
 from halfwise.core.opened import check_own
 
@@ -67,7 +68,8 @@ class Journal:
                 entry = {"key": key, "value": value, "sum": _sum(key, value)}
                 file.write("\n" + json.dumps(entry))  # a torn line before it ends here
         except OSError as error:
-            raise InputError(f"{self.path.parent} cannot be written to: {error.strerror}") from error
+            kind = NoRoom if error.errno == errno.ENOSPC else InputError
+            raise kind(f"{self.path.parent} cannot be written to: {error.strerror}") from error
 
     def discard(self) -> None:
         """The search is done; nothing is left to resume."""

@@ -31,6 +31,7 @@ from halfwise.model.model import check_outputs
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
 from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import least_bytes
 from halfwise.search.context import EvaluationContext
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Question
@@ -45,6 +46,8 @@ from halfwise.verbs.fix.time_left import Course, Teller
 from halfwise.verbs.fix.typed_file import notes_on_file
 
 __all__ = ["Prepared", "prepare"]
+
+_COPIES = 2  # of a typed model at a time: one that is corrected replaces another; or one with half of it in FP32
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +70,8 @@ class Prepared:
 
 def prepare(request: FixRequest) -> Prepared:
     _check(request)
-    kept = KeptWalks(request.out / WALKS if request.out is not None else None)
+    room = _COPIES * least_bytes(request.model)
+    kept = KeptWalks(request.out / WALKS if request.out is not None else None, room)
     try:
         return _prepared(request, kept)
     except Exception:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from halfwise.core.errors import NoRoom
 from halfwise.core.held_folder import held
 from halfwise.precision.typed_onnx import least_bytes
 from halfwise.verbs.fix.conclude import conclude
@@ -34,6 +35,9 @@ def _run(request: FixRequest, started: float) -> FixResult:
         found = decide(prepared)  # search, fit to the target, compile
         delivery = deliver(prepared, found)  # judge, write
         return conclude(prepared, delivery, started)
+    except NoRoom as error:  # the measurements stay; the walks, which only save time, make room
+        prepared.context.emulator.kept.discard()
+        raise NoRoom(f"{error}; once there is room, the same command goes on") from error
     except Exception:
         if not prepared.journal.resumed:  # else the measurements of an interrupted search are worth keeping
             prepared.context.emulator.kept.discard()

@@ -9,11 +9,9 @@ the rest are sought before it in the same way.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import onnx_ir as ir
 
@@ -23,7 +21,7 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.core.tolerance import Verdict
-from halfwise.core.whole_files import WholeFiles
+from halfwise.core.whole_files import WholeFiles, scratch_folder
 from halfwise.deploy.targets import kind_of
 from halfwise.model.contrib.steps_grouped import slides_cache
 from halfwise.model.model import Model
@@ -57,8 +55,8 @@ def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedb
     def runs(nodes: Sequence[ir.Node]) -> bool:
         if delivered.refutes and not _with(found, nodes).holds(found.context):
             return False
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.onnx"
+        with scratch_folder(request.out) as folder:
+            path = folder / "model.onnx"
             with WholeFiles(path.parent) as files:
                 write_typed(kind_of(request.target).as_written(decision.with_fp32(nodes).assignment), path, files)
             prepared.context.stepper.rest()
