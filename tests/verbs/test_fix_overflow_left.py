@@ -126,3 +126,22 @@ def test_a_logarithm_of_what_fp16_makes_zero_is_no_harmless_matter() -> None:
     ]
     made = fix(built(nodes, tiny=1e-9, bound=-60.0, little=1e-5), FEEDS, repairs="none")
     assert made.met and {"n_t", "n_g"} <= set(made.fp32_nodes) and infinities(made) == []
+
+
+MASKED = {
+    "weight": [],
+    "tensor": [node("Shape", "x", "s"), node("ConstantOfShape", "s", "low", value=weight("v", np.float32([-3e38])))],
+    "moved": [node("Unsqueeze", "lowest axes", "low")],
+}
+
+
+@pytest.mark.parametrize("case", MASKED)
+def test_a_row_that_is_masked_throughout_by_what_fp16_clamps_is_left_alone(case: str) -> None:
+    """Neither infinite nor NaN: the constant is stored as FP16's largest number, and the row is uniform."""
+    nodes = [*MASKED[case], node("Where", "rows low x", "m"), node("Softmax", "m", "y", axis=-1)]
+    given = built(nodes, low=-3e38) if case == "weight" else built(nodes)
+    rows = np.array([[True], [False], [False], [True]])
+    given.graph.initializer.extend([weight("rows", rows), weight("lowest", np.float32(-3e38)), weight("axes", [0])])
+    made = fix(given, FEEDS, repairs="none")
+    assert made.met and not made.fp32_nodes and infinities(made) == []
+    assert not {NoteKind.OVERFLOW_HEALED, NoteKind.OVERFLOW_LEFT} & set(kinds(made.notes))

@@ -109,6 +109,11 @@ class Store:
     def __contains__(self, value: ir.Value) -> bool:
         return value in self._values
 
+    @property
+    def nbytes(self) -> int:
+        """Of the live tensors; weights are no tensors."""
+        return sum(array.nbytes for array in self._values.values() if isinstance(array, np.ndarray))
+
 
 @dataclass(frozen=True)
 class Step:

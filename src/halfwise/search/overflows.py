@@ -24,6 +24,7 @@ from halfwise.emulation.stepper import Step, Stepper, Store
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.absorption import Overflow, overflowed
+from halfwise.search.clamped import Clamped
 from halfwise.search.tensor_statistics import TensorStatistics
 from halfwise.search.unseen_bound import spread
 
@@ -156,6 +157,7 @@ class _Difference:
 
 class _Walk:
     def __init__(self, stepper: Stepper, sites: Sites, io: Format, room: Headroom, kept: Nodes) -> None:
+        self.clamped = Clamped(stepper, sites, kept)
         self.io = io
         self.kept = kept
         self.room = room
@@ -189,9 +191,11 @@ class _Walk:
             for needs, value, array in [*self._taken(step), *self._of_zero(step, store)]:
                 if not needs <= self.kept and needs not in self.found:
                     self._follow(step, store, (step.node, value), needs, Overflow({value: array}, within=SAME))
+            self.clamped.take(step, store, self.fp32)
             for value, array in step.outputs.items():
                 self._meet(value, array)
             self._subtract(step, store)
+            self.clamped.forget(store)
             for value in [v for v in self.infinite if v not in store]:
                 del self.infinite[value]
             for value in [v for v in self.differences if v not in store]:
@@ -219,7 +223,10 @@ class _Walk:
             return
         with np.errstate(over="ignore"):
             louder = array * np.float32(room)
-        infinite = overflowed(array, round_to(louder, self.sites.fmt))
+        narrow, clamped = round_to(louder, self.sites.fmt), self.clamped.tensors.get(value)
+        if clamped is not None:
+            narrow = np.where(clamped != array, clamped, narrow)
+        infinite = overflowed(array, narrow)
         if infinite is not None:
             maker = value.producer()
             self.infinite[value] = _Infinite(infinite, self._free(maker))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,17 +17,11 @@ from halfwise.core.formats import Format
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.precision.assignment import Assignment
 
-__all__ = ["Range", "revert_alone"]
+__all__ = ["ROOM", "revert_alone"]
 
 Array = NDArray[Any]
 
-
-@dataclass(frozen=True)
-class Range:
-    """The finite values a node's outputs took in FP32."""
-
-    low: float
-    high: float
+ROOM = 1 << 25  # bytes of tensors that differ, beside as many as the run itself held at most
 
 
 def revert_alone(
@@ -40,37 +33,67 @@ def revert_alone(
 ) -> dict[ir.Node, float]:
     """The ratio on one sample with each of `nodes` (of the main graph) alone reverted to the narrow format.
 
-    All trials share one walk: a trial starts at its node and holds only the tensors in which it differs.
+    Trials share a walk: a trial starts at its node and holds only the tensors in which it differs. Those for which
+    there is no room wait for another walk.
     """
-    sites = assignment.sites
-    trials = {node: _Trial(node, assignment) for node in nodes}
-    store = Store(stepper.emulator, assignment, feed)
-    active: list[_Trial] = []
-    refused: set[ir.Node] = set()
-    for step in stepper.walk(store):
-        outside = stepper.outside(step.node)
-        for trial in active:
-            with _refusing(trial, refused):
-                trial.follow(stepper, step.node, outside, step.outputs, store)
-        if step.node in trials:
-            with _refusing(trials[step.node], refused):
-                trials[step.node].begin(stepper, step.outputs, store)
-                active.append(trials[step.node])
-        active = [trial for trial in active if trial.node not in refused]
-        for trial in active:
-            trial.forget(store)
-    outputs = {
-        v: assignment.outward(v, sites.model.graph) if v.is_graph_output() else None for v in sites.model.judged_values
-    }
-    base = {v.name or "": store.read(v, fmt) for v, fmt in outputs.items()}
-    ratios = {}
-    for node, trial in trials.items():
-        if node in refused:
-            ratios[node] = math.inf
-            continue
-        changed = {v.name or "": trial.read(v, fmt) for v, fmt in outputs.items() if v in trial.changed}
-        ratios[node] = judge({**base, **changed})
+    ratios: dict[ir.Node, float] = {}
+    waiting = list(nodes)
+    while waiting:
+        walk = _Walk(stepper, assignment, waiting)
+        walk.run(feed)
+        ratios.update(walk.ratios(judge))
+        waiting = [node for node in waiting if node not in ratios]
     return ratios
+
+
+class _Walk:
+    """One run of the model, and trials beside it."""
+
+    def __init__(self, stepper: Stepper, assignment: Assignment, nodes: Iterable[ir.Node]) -> None:
+        self.stepper = stepper
+        self.assignment = assignment
+        self.trials = {node: _Trial(node, assignment) for node in nodes}
+        self.active: list[_Trial] = []
+        self.refused: set[ir.Node] = set()
+        self.most = 0  # bytes that the run itself held
+
+    def run(self, feed: Mapping[str, Array]) -> None:
+        self.store = Store(self.stepper.emulator, self.assignment, feed)
+        for step in self.stepper.walk(self.store):
+            outside = self.stepper.outside(step.node)
+            for trial in self.active:
+                with _refusing(trial, self.refused):
+                    trial.follow(self.stepper, step.node, outside, step.outputs, self.store)
+                trial.forget(self.store)
+            if step.node in self.trials:
+                trial = self.trials[step.node]
+                with _refusing(trial, self.refused):
+                    trial.begin(self.stepper, step.outputs, self.store)
+                self.active.append(trial)
+            self.active = [trial for trial in self.active if trial.node not in self.refused]
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """The last to begin has the least to lose."""
+        self.most = max(self.most, self.store.nbytes)
+        held = sum(trial.nbytes for trial in self.active)
+        while held > ROOM + self.most and len(self.active) > 1:
+            put_off = self.active.pop()
+            held -= put_off.nbytes
+            del self.trials[put_off.node]
+
+    def ratios(self, judge: Callable[[Mapping[str, Array]], float]) -> dict[ir.Node, float]:
+        """Of those that had room to the end."""
+        model, found = self.assignment.sites.model, dict.fromkeys(self.refused, math.inf)
+        outputs = {
+            v: self.assignment.outward(v, model.graph) if v.is_graph_output() else None for v in model.judged_values
+        }
+        base = {v.name or "": self.store.read(v, fmt) for v, fmt in outputs.items()}
+        for node, trial in self.trials.items():
+            if node not in self.refused:
+                changed = {v.name or "": trial.read(v, fmt) for v, fmt in outputs.items() if v in trial.changed}
+                found[node] = judge({**base, **changed})
+        return found
 
 
 @contextmanager
@@ -111,6 +134,10 @@ class _Trial:
         for value, array in stepper.run(node, self.base, store, self.changed).items():
             if not _equal(array, outputs[value]):
                 self.changed[value] = array
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.changed.values())
 
     def read(self, value: ir.Value, fmt: Format | None) -> Array:
         array = self.changed[value]
