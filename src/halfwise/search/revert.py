@@ -39,8 +39,8 @@ def revert_alone(
     ratios: dict[ir.Node, float] = {}
     waiting = list(nodes)
     while waiting:
-        walk = _Walk(stepper, assignment, waiting)
-        walk.run(feed)
+        walk = _Walk(stepper, assignment, waiting, feed)
+        walk.run()
         ratios.update(walk.ratios(judge))
         waiting = [node for node in waiting if node not in ratios]
     return ratios
@@ -49,19 +49,21 @@ def revert_alone(
 class _Walk:
     """One run of the model, and trials beside it."""
 
-    def __init__(self, stepper: Stepper, assignment: Assignment, nodes: Iterable[ir.Node]) -> None:
+    def __init__(
+        self, stepper: Stepper, assignment: Assignment, nodes: Iterable[ir.Node], feed: Mapping[str, Array]
+    ) -> None:
         self.stepper = stepper
         self.assignment = assignment
+        self.store = Store(stepper.emulator, assignment, feed)
         self.trials = {node: _Trial(node, assignment) for node in nodes}
-        self.active: list[_Trial] = []
         self.refused: set[ir.Node] = set()
-        self.most = 0  # bytes that the run itself held
 
-    def run(self, feed: Mapping[str, Array]) -> None:
-        self.store = Store(self.stepper.emulator, self.assignment, feed)
+    def run(self) -> None:
+        active: list[_Trial] = []
+        most = 0  # bytes that the run itself held
         for step in self.stepper.walk(self.store):
             outside = self.stepper.outside(step.node)
-            for trial in self.active:
+            for trial in active:
                 with _refusing(trial, self.refused):
                     trial.follow(self.stepper, step.node, outside, step.outputs, self.store)
                 trial.forget(self.store)
@@ -69,18 +71,18 @@ class _Walk:
                 trial = self.trials[step.node]
                 with _refusing(trial, self.refused):
                     trial.begin(self.stepper, step.outputs, self.store)
-                self.active.append(trial)
-            self.active = [trial for trial in self.active if trial.node not in self.refused]
-            self._make_room()
+                active.append(trial)
+            most = max(most, self.store.nbytes)
+            active = self._in_room([trial for trial in active if trial.node not in self.refused], ROOM + most)
 
-    def _make_room(self) -> None:
-        """The last to begin has the least to lose."""
-        self.most = max(self.most, self.store.nbytes)
-        held = sum(trial.nbytes for trial in self.active)
-        while held > ROOM + self.most and len(self.active) > 1:
-            put_off = self.active.pop()
+    def _in_room(self, active: list[_Trial], room: int) -> list[_Trial]:
+        """Those that may go on: the last to begin has the least to lose."""
+        held = sum(trial.nbytes for trial in active)
+        while held > room and len(active) > 1:
+            put_off = active.pop()
             held -= put_off.nbytes
             del self.trials[put_off.node]
+        return active
 
     def ratios(self, judge: Callable[[Mapping[str, Array]], float]) -> dict[ir.Node, float]:
         """Of those that had room to the end."""
