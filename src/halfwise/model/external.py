@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Set
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import onnx
@@ -12,14 +13,14 @@ from halfwise.core.errors import InputError
 from halfwise.core.real_path import real_path
 from halfwise.model.proto_file import byte_size, every_tensor, own_name
 
-__all__ = ["check_external_data", "external_files", "read_small"]
+__all__ = ["check_external_data", "data_folder", "external_files", "read_small"]
 
 _SMALL = 1 << 10  # bytes of a tensor that is read at once: sizes and axes decide what a graph computes
 
 
 def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
     """Raise one clear InputError where a weight file is missing, too short, or outside the model's folder."""
-    folder, own = real_path(path.parent), own_name(path)
+    folders, own = {real_path(path.parent), real_path(path).parent}, own_name(path)
     sizes: dict[Path, int] = {}
     for tensor in _external_tensors(proto):
         fields = _fields(tensor, path)
@@ -28,7 +29,7 @@ def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
             raise InputError(
                 f"{path}: initializer {tensor.name!r} lies in external data, but no file is named; export it again"
             )
-        file = path if location == own else _inside(folder, location, tensor.name, path)
+        file = path if location == own else _inside(folders, location, tensor.name, path)
         if file not in sizes:
             sizes[file] = _size(file, location, tensor.name, path)
         start, length = _extent(fields, tensor.name, path)
@@ -48,6 +49,21 @@ def external_files(proto: onnx.ModelProto, path: Path) -> tuple[Path, ...]:
             if entry.key == "location" and entry.value != own:
                 seen[path.parent / entry.value] = None
     return tuple(seen)
+
+
+def data_folder(proto: onnx.ModelProto, path: Path) -> Path:
+    """What the places of external data are relative to. The data of a model that is a link may lie beside the link and
+    beside the file: it is named anew from a folder that holds all."""
+    if not path.is_symlink():
+        return path.parent
+    own, place = real_path(path), dict[str, Path]()
+    entries = [each for tensor in _external_tensors(proto) for each in tensor.external_data if each.key == "location"]
+    for entry in entries:
+        place[entry.value] = own if entry.value == own_name(path) else real_path(path.parent / entry.value)
+    folder = Path(os.path.commonpath([file.parent for file in (place or {"": own}).values()]))
+    for entry in entries:
+        entry.value = place[entry.value].relative_to(folder).as_posix()
+    return folder
 
 
 def read_small(model: ir.Model) -> None:
@@ -77,11 +93,12 @@ def _fields(tensor: onnx.TensorProto, path: Path) -> dict[str, str]:
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
-def _inside(folder: Path, location: str, tensor: str, path: Path) -> Path:
+def _inside(folders: Set[Path], location: str, tensor: str, path: Path) -> Path:
+    """Hubs keep a model and its data as links into one folder of contents, which is the model's, too."""
     parts = (*PurePosixPath(location).parts, *PureWindowsPath(location).parts)
     absolute = PurePosixPath(location).is_absolute() or bool(PureWindowsPath(location).anchor)
-    resolved = real_path(folder / location) if not absolute else folder
-    if absolute or ".." in parts or not resolved.is_relative_to(folder):
+    resolved = path if absolute else real_path(path.parent / location)
+    if absolute or ".." in parts or not any(map(resolved.is_relative_to, folders)):
         raise InputError(
             f"{path}: initializer {tensor!r} points outside the model's folder ({location!r}); "
             "such files are never read; put the data beside the model"
