@@ -74,7 +74,7 @@ def _light(content: memoryview, path: Path) -> onnx.ModelProto | None:
     if found is None:
         return None
     try:
-        proto = onnx.ModelProto.FromString(found[0])
+        proto = onnx.ModelProto.FromString(found)
     except Exception:  # whatever it is, the whole file tells
         return None
     outside = [tensor for tensor in every_tensor(proto) if tensor.external_data]
