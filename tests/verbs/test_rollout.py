@@ -18,6 +18,7 @@ from halfwise.backends import BackendRecord, BackendRun
 from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
 from halfwise.core.reasons import Reason
+from halfwise.model.inputs.rollout import rollout_of
 from halfwise.model.model import load
 from halfwise.precision.plan import read_plan
 from halfwise.report.html.rollout import rollout_picture
@@ -200,6 +201,22 @@ def test_bisect_rolls_every_build() -> None:
     assert NoteKind.ROLLOUT in kinds(found.notes) and NoteKind.ROLLOUT not in kinds(alone.notes)
 
 
+def test_a_star_stands_for_the_same_part_of_both_names(tmp_path: Path) -> None:
+    """Of a decoder with a cache: two for each layer."""
+    outputs = ["logits", "present.0.key", "present.0.value", "present.1.key", "present"]
+    found = rollout_of(64, ["present.*.key=past.*.k", "present.0.value=past.0.v"], outputs)
+    assert found is not None and found.feedback == (
+        ("present.0.key", "past.0.k"), ("present.1.key", "past.1.k"), ("present.0.value", "past.0.v")
+    )  # fmt: skip
+    stream, asked = frames(16), {"rollout": 4, "feedback": "*_out=*_in"}
+    typed = fix(counter(), stream, out=tmp_path, tolerance=LOOSE_Y, **asked).typed
+    assert typed is not None
+    assert verify(counter(), str(typed.path), stream, **asked).verdict.met
+    assert NoteKind.ROLLOUT in kinds(bisect(counter(), Honest(), stream, tolerance=LOOSE_Y, **asked).notes)
+    plan = read_plan(tmp_path / "model.plan.json")
+    assert gate(replace(plan, rollout=None), counter(), stream, **asked).holds
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -207,6 +224,8 @@ def test_bisect_rolls_every_build() -> None:
         (["--rollout", "8"], "--feedback OUTPUT=INPUT"),
         (["--rollout", "1", "--feedback", STATE], "from 2"),
         (["--rollout", "8", "--feedback", "sum_out"], "OUTPUT=INPUT"),
+        (["--rollout", "8", "--feedback", "sum_*=sum_in"], "OUTPUT=INPUT"),
+        (["--rollout", "8", "--feedback", "gone*=sum_*"], "no output 'gone*'"),
         (["--rollout", "8", "--feedback", "gone=sum_in"], "no output 'gone'"),
         (["--rollout", "8", "--feedback", "sum_out=gone"], "no input 'gone'"),
         (["--rollout", "8", "--feedback", STATE, "--feedback", "y=sum_in"], "fed by two"),

@@ -30,4 +30,4 @@ def mapped(model: Path, settings: Any) -> bytes | None:
     if found is None:
         return None
     settings.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
-    return found[0]
+    return found

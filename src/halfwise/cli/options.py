@@ -94,7 +94,8 @@ Feedback = Annotated[
     typer.Option(
         "--feedback",
         metavar="OUTPUT=INPUT",
-        help="With --rollout: this output is that input in the next step; repeatable.",
+        help="With --rollout: this output is that input in the next step; repeatable. A * stands for the same part of "
+        "both names.",
         show_default=False,
     ),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Set
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
@@ -12,7 +13,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.real_path import real_path
 from halfwise.model.proto_file import byte_size, every_tensor, own_name
 
-__all__ = ["check_external_data", "external_files", "holds_own_weights", "read_small"]
+__all__ = ["check_external_data", "data_folder", "external_files", "holds_own_weights", "read_small"]
 
 _SMALL = 1 << 10  # bytes of a tensor that is read at once: sizes and axes decide what a graph computes
 
@@ -53,6 +54,21 @@ def holds_own_weights(proto: onnx.ModelProto, path: Path) -> bool:
 def _locations(proto: onnx.ModelProto) -> dict[str, None]:
     named = (entry for tensor in _external_tensors(proto) for entry in tensor.external_data)
     return dict.fromkeys(entry.value for entry in named if entry.key == "location")
+
+
+def data_folder(proto: onnx.ModelProto, path: Path) -> Path:
+    """What the places of external data are relative to. The data of a model that is a link may lie beside the link and
+    beside the file: it is named anew from a folder that holds all."""
+    if not path.is_symlink():
+        return path.parent
+    own, place = real_path(path), dict[str, Path]()
+    entries = [each for tensor in _external_tensors(proto) for each in tensor.external_data if each.key == "location"]
+    for entry in entries:
+        place[entry.value] = own if entry.value == own_name(path) else real_path(path.parent / entry.value)
+    folder = Path(os.path.commonpath([file.parent for file in (place or {"": own}).values()]))
+    for entry in entries:
+        entry.value = place[entry.value].relative_to(folder).as_posix()
+    return folder
 
 
 def read_small(model: ir.Model) -> None:

@@ -20,7 +20,13 @@ from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, format_of_type
 from halfwise.model.chosen_rows import last_row
 from halfwise.model.data_hash import data_sha256, is_data
-from halfwise.model.external import check_external_data, external_files, holds_own_weights, read_small
+from halfwise.model.external import (
+    check_external_data,
+    data_folder,
+    external_files,
+    holds_own_weights,
+    read_small,
+)
 from halfwise.model.file_stamps import FileStamps
 from halfwise.model.function_scopes import check_function_scopes
 from halfwise.model.inference import has_schema
@@ -191,10 +197,10 @@ def _load(source: str | Path | onnx.ModelProto, label: str, to_run: bool) -> Mod
         if needs_fixups(proto):
             fix_up(proto)
         maps = cut_maps(proto) if has_maps(proto) else ()
+        folder = data_folder(proto, path) if path is not None else None
         model = onnx_ir.from_proto(proto)
         assert isinstance(model, onnx_ir.Model)
-        if path is not None:
-            folder = path.parent if files or not path.is_symlink() else path.resolve().parent
+        if folder is not None:
             for graph in (model.graph, *(function.graph for function in model.functions.values())):
                 onnx_ir.external_data.set_base_dir(graph, folder)
             read_small(model)

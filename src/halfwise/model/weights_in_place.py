@@ -25,24 +25,22 @@ _IS_EXTERNAL = b"\x01"
 _Rewrite = Callable[[Field, int], bytes | None]  # a message, and how many it lies in
 
 
-def without_weights(content: memoryview, name: str, alignment: int = 1) -> tuple[bytes, int] | None:
-    """The same model whose large weights are external data in the file itself, of that name, and how many these are.
+def without_weights(content: memoryview, name: str, alignment: int = 1) -> bytes | None:
+    """The same model whose large weights are external data in the file itself, of that name.
 
     They are initializers and values of Constant nodes, those of bodies included, whose place is a multiple of
     `alignment`. None where there is none, or where the file is written oddly.
     """
     rewriting = _Rewriting(content, name, alignment)
     try:
-        light = rewriting.model()
+        return rewriting.model()
     except ValueError:
         return None
-    return None if light is None else (light, len(rewriting.stayed))
 
 
 class _Rewriting:
     def __init__(self, content: memoryview, name: str, alignment: int) -> None:
         self._content, self._name, self._alignment = content, name, alignment
-        self.stayed: list[Field] = []
 
     def model(self) -> bytes | None:
         whole = Field(0, 0, 0, len(self._content))
@@ -87,7 +85,6 @@ class _Rewriting:
                 return None
         if raw is None or raw.end - raw.content < _LEAST or raw.content % self._alignment:
             return None
-        self.stayed.append(tensor)
         told = {"location": self._name, "offset": str(raw.content), "length": str(raw.end - raw.content)}
         entries = (field(_EXTERNAL, field(1, of.encode()) + field(2, to.encode())) for of, to in told.items())
         return b"".join((*rest, *entries, varint(_LOCATION << 3), _IS_EXTERNAL))

@@ -176,7 +176,7 @@ def gate(
     if applied.status != "fail":
         reference = reference if reference is None or isinstance(reference, Model) else load(reference)
         judged = partial(fix, model, inputs, judge_on_all=True, metric=metric, profile=profile, notify=notify)
-        here = _of_this_model(stated, model, reference, rollout_of(rollout, feedback))
+        here = _of_this_model(stated, model, reference, rollout_of(rollout, feedback, model.output_names))
         try:
             result = judged(plan=here, reference=reference)
             tolerance = _tolerance(result)

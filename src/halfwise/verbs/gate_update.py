@@ -57,7 +57,7 @@ def gate_updated(
 
     def searched() -> Plan | None:
         notify("searching again")
-        steps: Rollout | None = rollout_of(rollout, feedback) or stated.rollout
+        steps: Rollout | None = rollout_of(rollout, feedback, loaded.output_names) or stated.rollout
         result = fix(
             loaded,
             inputs,

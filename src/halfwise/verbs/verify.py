@@ -140,7 +140,8 @@ def verify(
     judged = _runner(other, profile, done.walked) if backend is None else _on_backend(other, backend, options)
     tolerance, metric = with_measure(tolerance, metric)
     first = _runner(reference, profile, done.walked, widened=True)
-    stream = rollout_of(rollout, feedback)
+    made = [each.model.output_names for each in (first, judged) if isinstance(each, (EmulatedRunner, BackendModel))]
+    stream = rollout_of(rollout, feedback, made[0] if made else ())
     samples = _samples((first, judged), inputs, stream)
     emulated: Mapping[str, Runner] = judged.judges if isinstance(judged, EmulatedRunner) else {}
     walks = len(samples.feeds) if stream is not None else math.ceil(len(samples.feeds) / UNDERSTOOD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,8 +74,11 @@ def ends_of(feed: Arrays) -> tuple[Arrays, ...]:
     return (feed.steps[0], feed.steps[-1]) if isinstance(feed, Trajectory) else (feed,)
 
 
-def rollout_of(steps: Any, feedback: Any) -> Rollout | None:
-    """As a user writes it: a number of steps, and OUTPUT=INPUT for every state, as one text or a list of them."""
+def rollout_of(steps: Any, feedback: Any, outputs: Sequence[str] = ()) -> Rollout | None:
+    """As a user writes it: a number of steps, and OUTPUT=INPUT for every state, as one text or a list of them.
+
+    A * stands for the same part of both names, in each of the model's `outputs` that it fits.
+    """
     feedback = [feedback] if isinstance(feedback, str) else feedback
     if not isinstance(feedback, (list, tuple)) or not all(isinstance(text, str) for text in feedback):
         raise InputError(f"feedback {feedback!r}: give a text such as 'state_out=state_in', or a list of such texts")
@@ -86,15 +90,27 @@ def rollout_of(steps: Any, feedback: Any) -> Rollout | None:
         raise InputError(f"--rollout {steps}: give a number of steps from 2 to {MOST_STEPS:,}")
     if not feedback:
         raise InputError("--rollout needs the state: --feedback OUTPUT=INPUT, for every state that the model has")
-    pairs = [tuple(part.strip() for part in text.split("=")) for text in feedback]
-    for text, pair in zip(feedback, pairs, strict=True):
-        if len(pair) != 2 or not all(pair):
-            raise InputError(f"--feedback {text}: write OUTPUT=INPUT, as in state_out=state_in")
-    states = [pair[1] for pair in pairs]
+    pairs = [pair for text in feedback for pair in _pairs(text, outputs)]
+    states = [state for _, state in pairs]
     for state in states:
         if states.count(state) > 1:
             raise InputError(f"--feedback: input {state!r} is fed by two outputs")
-    return Rollout(steps, tuple((pair[0], pair[1]) for pair in pairs))
+    return Rollout(steps, tuple(pairs))
+
+
+def _pairs(text: str, outputs: Sequence[str]) -> list[tuple[str, str]]:
+    parts = [part.strip() for part in text.split("=")]
+    if len(parts) != 2 or not all(parts) or {part.count("*") for part in parts} not in ({0}, {1}):
+        raise InputError(
+            f"--feedback {text}: write OUTPUT=INPUT, as in state_out=state_in, or with a * in both, as in "
+            "present.*=past_key_values.*"
+        )
+    output, state = parts
+    fits = re.compile("(.+)".join(map(re.escape, output.split("*"))))
+    found = [
+        (name, state.replace("*", match[1])) for name in outputs if "*" in output and (match := fits.fullmatch(name))
+    ]
+    return found or [(output, state)]
 
 
 def carried(

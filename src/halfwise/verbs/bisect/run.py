@@ -82,7 +82,7 @@ def bisect(
             checker,
             plan,
             builds,
-            rollout_of(rollout, feedback),
+            rollout_of(rollout, feedback, given.output_names),
             options,
             notify,
         )

@@ -153,7 +153,7 @@ def fix(
         engine,
         original,
         emulated_on,
-        rollout_of(rollout, feedback) or (plan.rollout if plan is not None else None),
+        rollout_of(rollout, feedback, loaded.output_names) or (plan.rollout if plan is not None else None),
         notify,
         speed_of(cost, chosen),
         (*widened, *said),
