@@ -41,12 +41,25 @@ def infer_types(model: ir.Model) -> None:
     """
     ends = (*model.graph.inputs, *model.graph.outputs)
     declared = [value.shape.copy() if value.shape is not None else None for value in ends]
+    _forget_bodies(model)
     _infer(model)
     if _fill_gaps(model):
         _infer(model)
     for value, shape in zip(ends, declared, strict=True):
         if shape is not None:  # inference gives unknown dimensions names of its own
             value.shape = shape
+
+
+def _forget_bodies(model: ir.Model) -> None:
+    """An exporter may state a wrong rank of what a branch hands out, which ONNX Runtime runs and inference believes."""
+    for node in model.graph.all_nodes():
+        if node.op_type != "If" or node.domain:
+            continue
+        for branch in (attribute.as_graph() for attribute in node.attributes.values()):
+            for value in branch.outputs:
+                maker = value.producer()
+                if maker is not None and maker.graph is branch and has_schema(maker):
+                    value.shape = None
 
 
 def has_schema(node: ir.Node) -> bool:
