@@ -19,6 +19,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.model.inputs.rollout import rollout_of
+from halfwise.model.inputs.rollout_growth import growth_note
 from halfwise.model.model import load
 from halfwise.precision.plan import read_plan
 from halfwise.report.html.rollout import rollout_picture
@@ -151,6 +152,12 @@ def test_errors_that_grow_are_told_with_their_growth() -> None:
     assert grows.values["last"] > 10 * grows.values["first"]
     document = result.to_json()["rollout"]
     assert document["feedback"] == {"sum_out": "sum_in"} and len(document["fixed"]) == 32
+
+
+def test_growth_far_below_the_allowed_error_is_no_news() -> None:
+    """Of a measure such as the KL divergence, which begins at next to nothing."""
+    assert growth_note([1e-66, 1e-30, 1e-5]) is None
+    assert growth_note([1e-66, 1e-30, 0.5]) is not None
 
 
 def test_the_growth_is_told_of_a_comparison_and_of_builds_too(tmp_path: Path) -> None:

@@ -339,9 +339,27 @@ def test_a_norm_of_the_runtime_is_spoken_of_as_a_plain_one(size: float) -> None:
     assert told[0] and told[0] == told[1] == told[2]
 
 
-def test_while_rounding_is_measured_the_weights_done_are_told() -> None:
+def test_the_values_done_are_told() -> None:
     told: list[tuple[int, int]] = []
     scan(load(cnn_tiny_weights("channels").model), notify=lambda *done: told.append(done))
-    assert told == []
+    values = told[-1][0]
+    counting = [*told]
+    assert values > 0 and {total for _, total in told} == {values}
+    told.clear()
     found = scan(load(cnn_tiny_weights("channels").model), rounding=True, notify=lambda *done: told.append(done))
-    assert told == [(done, len(found.initializers)) for done in range(len(found.initializers))]
+    assert [done for done, _ in told[: len(counting)]] == [done for done, _ in counting]
+    rounded = np.cumsum([entry.counts.count for entry in found.initializers])
+    assert [done for done, _ in told[len(counting) :]] == [*(values + rounded)]
+    assert {total for _, total in told} == {2 * values}
+
+
+def test_of_one_large_weight_the_parts_done_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have most values of a model: of one table in 22 weights, no other number moved for a minute."""
+    monkeypatch.setattr("halfwise.verbs.scan.rounding.WINDOW", 1000)
+    told: list[tuple[int, int]] = []
+    large = numpy_helper.from_array(np.ones((100, 100), np.float32), "w")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
+                              [helper.make_tensor_value_info("x", 1, [1, 100])],
+                              [helper.make_tensor_value_info("y", 1, [1, 100])], [large])  # fmt: skip
+    scan(helper.make_model(graph, ir_version=8), rounding=True, notify=lambda *done: told.append(done))
+    assert len(told) >= 10 and told[-1] == (20_000, 20_000)

@@ -12,6 +12,7 @@ from halfwise.model.inputs.rollout import Rollout, told_of
 __all__ = ["growth", "growth_note", "rollout_notes"]
 
 GROWN = 2.0  # times the first error: what is told
+MATTERS = 0.01  # of the allowed error: below it growth is no news
 
 
 def rollout_notes(rollout: Rollout, frames: int, ratios: Sequence[float]) -> Iterator[Note]:
@@ -23,9 +24,9 @@ def rollout_notes(rollout: Rollout, frames: int, ratios: Sequence[float]) -> Ite
 
 
 def growth_note(after: Sequence[float]) -> Note | None:
-    """None where the error after the last step is much like that after the first."""
+    """None where the error after the last step is much like that after the first, or small."""
     first, last, factor = after[0], after[-1], growth(after)
-    if factor <= 1.0 or last <= GROWN * first:
+    if factor <= 1.0 or last <= max(GROWN * first, MATTERS):
         return None
     return Note.of(NoteKind.ROLLOUT_GROWS, growth=factor - 1.0, first=first, last=last, steps=len(after))
 

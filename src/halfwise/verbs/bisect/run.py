@@ -110,6 +110,7 @@ def _run_in_folder(asked: Asked, scratch: Path) -> BisectResult:
     )  # fmt: skip
     try:
         found = _search(asked, trials)
+        asked.given.stamps.check()
     except Exception:
         if not trials.steps:  # nothing to go on from
             asked.journal.discard()

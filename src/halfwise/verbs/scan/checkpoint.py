@@ -11,6 +11,7 @@ from halfwise.model.elements import count_all
 from halfwise.verbs.scan.result import CheckpointFacts, ScanResult
 from halfwise.verbs.scan.rounding import rounding
 from halfwise.verbs.scan.training import training_advice
+from halfwise.verbs.scan.values_done import values_done
 from halfwise.verbs.scan.weight_findings import Usage, gathered, harmed, judge, summary
 from halfwise.verbs.scan.weights import InitializerCounts
 
@@ -22,7 +23,9 @@ _ADDED = ("bias", "bias_ih", "bias_hh", "beta", "running_mean", "running_var", "
 
 def scan_checkpoint(checkpoint: Checkpoint, every_rounding: bool, notify: Callable[[int, int], None]) -> ScanResult:
     """Count every tensor once, and judge each as the factor that its name says it is."""
-    counts = count_all([tensor.elements for tensor in checkpoint.tensors])
+    values = sum(tensor.elements.size for tensor in checkpoint.tensors)
+    done = values_done((2 if every_rounding else 1) * values, notify)
+    counts = count_all([tensor.elements for tensor in checkpoint.tensors], done)
     entries: list[InitializerCounts] = []
     findings: list[Finding] = []
     for tensor, of in zip(checkpoint.tensors, counts, strict=True):
@@ -32,10 +35,10 @@ def scan_checkpoint(checkpoint: Checkpoint, every_rounding: bool, notify: Callab
             found, change = judge(tensor.name, of, tensor.elements, tensor.shape, usage)
             findings.extend(found)
             entry = replace(entry, rounding=change)
-        if every_rounding:
-            notify(len(entries), len(counts))
         if every_rounding and entry.rounding is None:
-            entry = replace(entry, rounding=rounding(tensor.elements, tensor.shape, usage.axis))
+            entry = replace(entry, rounding=rounding(tensor.elements, tensor.shape, usage.axis, done))
+        elif every_rounding:
+            done(of.count)
         entries.append(entry)
     affected = [entry.counts for entry in entries if entry.affected and entry.dtype != "fp16"]
     facts = CheckpointFacts(

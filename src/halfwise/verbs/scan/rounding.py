@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,8 +95,10 @@ def too_quiet(elements: Elements, shape: tuple[int, ...], axis: int | None) -> b
     return bool(((energy > 0) & (energy < limit)).any()) or bool(energy.sum() < _QUIET**2 * elements.size)
 
 
-def rounding(elements: Elements, shape: tuple[int, ...], axis: int | None) -> Rounding:
-    """Round the finite values of a weight, and add up what that does."""
+def rounding(
+    elements: Elements, shape: tuple[int, ...], axis: int | None, done: Callable[[int], None] = lambda values: None
+) -> Rounding:
+    """Round the finite values of a weight, and add up what that does; `done` gets how many more values are."""
     sums = np.zeros((4, 1 if axis is None else shape[axis]))
     largest = largest_relative = 0.0
     for block, channels in _blocks(elements, shape, axis):
@@ -116,6 +118,7 @@ def rounding(elements: Elements, shape: tuple[int, ...], axis: int | None) -> Ro
         largest = max(largest, float(change.max(initial=0.0)))
         np.divide(change, size, out=change, where=size > 0)
         largest_relative = max(largest_relative, float(change.max(initial=0.0)))
+        done(block.size)
     energy, affected, typed_change, weak_change = sums
     return Rounding(energy, affected, typed_change, weak_change, largest, largest_relative)
 

@@ -88,6 +88,7 @@ def stages(
         model, sites, pieces, samples, profile_named(profile), _bounds(model, pieces, tolerance), folder, notify
     )
     found = line.run()
+    model.stamps.check()
     first = widen_feeds(samples.feeds[0])
     lost = told_where_not_finite(line.answers, samples.notes, sites, Stepper(Emulator(line.profile)), first)
     result = StagesResult(

@@ -1,0 +1,43 @@
+"""A model that changes while a verb reads it: one line, and no answer made of two models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from halfwise.core.errors import InputError
+from halfwise.verbs.bisect.run import bisect
+from halfwise.verbs.stages.run import stages
+from tests.models.build import model, node, value, weight
+
+FEEDS = [{"x": np.full((1, 64), 1.0 + index, np.float32)} for index in range(3)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    proto = model([node("MatMul", "x w", "a"), node("Relu", "a", "y")], [value("x", shape=[1, 64])],
+                  [value("y", shape=[1, 64])], [weight("w", np.eye(64, dtype=np.float32))])  # fmt: skip
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    return tmp_path / "m.onnx"
+
+
+@pytest.mark.parametrize("file", ["m.onnx", "w.bin"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda path, notify: bisect(path, "ort-cpu", FEEDS, notify=notify),
+        lambda path, notify: stages(path, FEEDS, cut=["a"], notify=notify),
+    ],
+)
+def test_there_is_no_answer(path: Path, file: str, asked: Callable[[Path, Callable[..., None]], Any]) -> None:
+    def changes(*_: object) -> None:
+        with path.with_name(file).open("ab") as opened:
+            opened.write(b"\0")
+
+    with pytest.raises(InputError, match=f"{file} was changed while it was read"):
+        asked(path, changes)
