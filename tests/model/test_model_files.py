@@ -204,7 +204,7 @@ def test_a_link_within_the_folder_is_followed(tmp_path: Path) -> None:
     assert np.array_equal(run(path, {"x": np.zeros(4, np.float32)})["y"], f32(1, 2, 3, 4))
 
 
-def test_a_model_and_its_data_may_be_links_into_one_folder(tmp_path: Path) -> None:
+def test_a_model_and_its_data_may_be_links_into_one_folder(tmp_path: Path, says: Says) -> None:
     """As Hugging Face's cache keeps them. What lies outside the folders of both stays unread."""
     contents = tmp_path / "blobs"
     external(contents, "w.bin").rename(contents / "1f")
@@ -216,7 +216,7 @@ def test_a_model_and_its_data_may_be_links_into_one_folder(tmp_path: Path) -> No
     assert np.array_equal(run(path, {"x": np.zeros(4, np.float32)})["y"], f32(1, 2, 3, 4))
     (contents / "2e").rename(tmp_path / "secret.bin")
     (contents / "2e").symlink_to(tmp_path / "secret.bin")
-    assert "points outside the model's folder" in refusal(path)
+    says(refusal(path))
 
 
 def test_integers_and_strings_stay_as_they_are_in_external_data(tmp_path: Path) -> None:

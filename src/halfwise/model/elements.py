@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,8 +96,11 @@ def _map(file: int, length: int, offset: int) -> mmap.mmap:
     return mmap.mmap(file, length, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ, offset=offset)
 
 
-def count_all(tensors: Sequence[Elements]) -> list[Counts]:
-    """The counts of each tensor, on all the processor's cores: numpy lets go of the interpreter while it works."""
+def count_all(tensors: Sequence[Elements], done: Callable[[int], None] = lambda values: None) -> list[Counts]:
+    """The counts of each tensor, on all the processor's cores: numpy lets go of the interpreter while it works.
+
+    `done` gets how many more values are counted.
+    """
     shares = [
         (index, start, min(start + _SHARE // tensor.dtype.itemsize, tensor.size))
         for index, tensor in enumerate(tensors)
@@ -113,12 +116,14 @@ def count_all(tensors: Sequence[Elements]) -> list[Counts]:
     if threads == 1:
         for index, counts in work(shares):
             parts[index].append(counts)
+            done(counts.count)
         return [merged(found) for found in parts]
     pool = ThreadPoolExecutor(threads)
     try:
-        for done in pool.map(work, _bundles(shares, sizes)):
-            for index, counts in done:
+        for bundle in pool.map(work, _bundles(shares, sizes)):
+            for index, counts in bundle:
                 parts[index].append(counts)
+                done(counts.count)
     finally:
         pool.shutdown(cancel_futures=True)
     return [merged(found) for found in parts]

@@ -44,14 +44,15 @@ def scan(
     """Count the weights that FP16 holds badly, find risky constants, patterns and types; most severe findings first.
 
     `source` is an ONNX model, or a checkpoint: safetensors, PyTorch's `.pt` and `.pth`, or a folder or index of their
-    shards, of which only the weights can be judged. With `rounding`, what rounding does is measured of every weight:
-    `notify` gets the values done and their total.
+    shards, of which only the weights can be judged. With `rounding`, what rounding does is measured of every weight.
+    `notify` gets the values done and their total; those that are rounded, too, count twice.
     """
     if isinstance(source, (str, Path)) and is_checkpoint(Path(source)):
         return scan_checkpoint(read_checkpoint(Path(source)), rounding, notify)
     model = fp32_model(source if isinstance(source, Model) else load(source))
     view, sites = View(model), Sites(model)
-    counted = count_initializers(model)
+    passes = 2 if rounding else 1
+    counted = count_initializers(model, lambda done, total: notify(done, passes * total))
     patterns = find_patterns(model)
     full = [(value, entry) for value, entry in counted if native_format(value) is Format.FP32]
     constants, explained = constant_findings(view, sites, full)
@@ -83,7 +84,8 @@ def _every_rounding(
     known: Mapping[str, Rounding],
     notify: Callable[[int, int], None],
 ) -> Iterator[tuple[str, Rounding]]:
-    done = values_done(sum(entry.counts.count for _, entry in counted), notify)
+    values = sum(entry.counts.count for _, entry in counted)
+    done = values_done(values, lambda done, total: notify(values + done, values + total))
     for value, entry in counted:
         tensor = value.const_value
         if tensor is not None and entry.name not in known:

@@ -23,10 +23,11 @@ _ADDED = ("bias", "bias_ih", "bias_hh", "beta", "running_mean", "running_var", "
 
 def scan_checkpoint(checkpoint: Checkpoint, every_rounding: bool, notify: Callable[[int, int], None]) -> ScanResult:
     """Count every tensor once, and judge each as the factor that its name says it is."""
-    counts = count_all([tensor.elements for tensor in checkpoint.tensors])
+    values = sum(tensor.elements.size for tensor in checkpoint.tensors)
+    done = values_done((2 if every_rounding else 1) * values, notify)
+    counts = count_all([tensor.elements for tensor in checkpoint.tensors], done)
     entries: list[InitializerCounts] = []
     findings: list[Finding] = []
-    done = values_done(sum(of.count for of in counts), notify)
     for tensor, of in zip(checkpoint.tensors, counts, strict=True):
         entry = InitializerCounts(tensor.name, of, tensor.dtype)
         usage = _usage(tensor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from halfwise.model.model import Model
 from halfwise.model.weight_facts import facts_of_weights
 from halfwise.model.weights import stored_tensor, stored_type
 from halfwise.verbs.scan.rounding import Rounding
+from halfwise.verbs.scan.values_done import values_done
 
 __all__ = ["Elements", "InitializerCounts", "count_initializers", "merged"]
 
@@ -34,8 +35,13 @@ class InitializerCounts:
         return bool(self.counts.subnormal or self.counts.underflow or self.counts.overflow or self.counts.nonfinite)
 
 
-def count_initializers(model: Model) -> list[tuple[ir.Value, InitializerCounts]]:
-    """The counts of each float initializer, those of subgraphs included; a shared one counts once."""
+def count_initializers(
+    model: Model, notify: Callable[[int, int], None] = lambda done, total: None
+) -> list[tuple[ir.Value, InitializerCounts]]:
+    """The counts of each float initializer, those of subgraphs included; a shared one counts once.
+
+    `notify` gets the values counted and their total.
+    """
     found: dict[ir.Value, tuple[str, ir.TensorProtocol]] = {}
     for value in model.initializers():
         tensor = value.const_value
@@ -43,9 +49,10 @@ def count_initializers(model: Model) -> list[tuple[ir.Value, InitializerCounts]]
         if tensor is not None and dtype is not None and value not in found:
             found[value] = dtype, stored_tensor(tensor)
     tensors = [tensor for _, tensor in found.values()]
+    done = values_done(sum(int(tensor.size) for tensor in tensors), notify)
 
     def told(numbers: Sequence[int]) -> list[dict[str, Any]]:
-        return [asdict(counts) for counts in count_all([Elements(tensors[number]) for number in numbers])]
+        return [asdict(counts) for counts in count_all([Elements(tensors[number]) for number in numbers], done)]
 
     counts = facts_of_weights(tensors, "counts in FP16", told)
     return [
