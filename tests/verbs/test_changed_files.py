@@ -39,5 +39,5 @@ def test_there_is_no_answer(path: Path, file: str, asked: Callable[[Path, Callab
         with path.with_name(file).open("ab") as opened:
             opened.write(b"\0")
 
-    with pytest.raises(InputError, match=f"{file} was changed while it was read"):
+    with pytest.raises(InputError, match=f"{file} was changed"):
         asked(path, changes)
