@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from halfwise.core.cache_folder import SETTING, cache_folder
 from halfwise.core.counting import Counts, count
 from halfwise.model import weight_facts
 from halfwise.model.weight_facts import fact_of_file, fact_of_weight, facts_of_weights
@@ -22,7 +23,7 @@ from halfwise.model.weight_facts import fact_of_file, fact_of_weight, facts_of_w
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of facts."""
     folder = tmp_path / "caches" / "weights"
-    monkeypatch.setattr(weight_facts, "_folder", lambda: folder)
+    monkeypatch.setattr(weight_facts, "cache_folder", lambda name: folder)
     monkeypatch.setattr(weight_facts, "_LEAST", 1)
     monkeypatch.setattr(weight_facts, "_LARGE", 1)
     monkeypatch.setattr(weight_facts, "_SETTLED_NS", 0)
@@ -124,7 +125,7 @@ def test_runs_at_once_lose_nothing(kept: Path, tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_to_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(weight_facts, "_folder", lambda: tmp_path / "file" / "weights")
+    monkeypatch.setattr(weight_facts, "cache_folder", lambda name: tmp_path / "file" / "weights")
     monkeypatch.setattr(weight_facts, "_LEAST", 1)
     tensor = _weight(tmp_path)
     assert fact_of_file(tmp_path / "m.data", "size", lambda: 3) == 3
@@ -140,7 +141,7 @@ def test_few_files_stay(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_small_weights_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_facts, "_folder", lambda: tmp_path / "weights")
+    monkeypatch.setattr(weight_facts, "cache_folder", lambda name: tmp_path / "weights")
     assert fact_of_weight(_weight(tmp_path), "size", lambda: 1) == 1
     assert fact_of_weight(ir.tensor(np.ones(3, np.float32)), "size", lambda: 2) == 2
     assert not (tmp_path / "weights").exists()
@@ -149,7 +150,7 @@ def test_small_weights_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_they_lie_where_the_system_keeps_what_can_be_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
-    assert weight_facts._folder() == Path("/caches/halfwise/weights")
+    assert cache_folder("weights") == Path("/caches/halfwise/weights")
 
 
 def test_counts_come_back_as_they_were(kept: Path, tmp_path: Path) -> None:
@@ -166,7 +167,7 @@ def test_the_folder_is_the_users_choice(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(weight_facts, "_SETTLED_NS", 0)
     asked: list[str] = []
     for told in ("0", str(tmp_path / "mine"), "0"):
-        monkeypatch.setenv(weight_facts.SETTING, told)
+        monkeypatch.setenv(SETTING, told)
         for _ in range(2):
             _next_run()
             _weight(tmp_path)

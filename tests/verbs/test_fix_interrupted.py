@@ -179,3 +179,29 @@ def test_a_model_that_was_read_whole_needs_its_file_no_more(tmp_path: Path) -> N
     model = load(path)
     path.unlink()
     assert trace(model, list(transformer(1).inputs[:2])).tensors
+
+
+@pytest.mark.parametrize("verb", ["trace", "verify"])
+def test_trace_and_verify_go_on_too(large: Path, tmp_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALFWISE_CACHE", str(tmp_path / "cache"))
+    inputs = list(transformer(1).inputs[:3])
+    typed = tmp_path / "typed"
+    fix(large, inputs, out=typed)
+
+    def run(stop: int = -1) -> tuple[Walks, Any]:
+        with monkeypatch.context() as patch:
+            walks = Walks(patch, stop)
+            try:
+                if verb == "trace":
+                    return walks, trace(large, inputs).to_json()
+                return walks, verify(large, typed / "model.fp16.onnx", inputs).to_json()
+            except KeyboardInterrupt:
+                return walks, None
+
+    whole, wanted = run()
+    assert wanted is not None and not list((tmp_path / "cache" / "walks").iterdir())
+    first, none = run(int(0.7 * whole.parts))
+    assert none is None and 0 < first.finished < whole.finished
+    again, found = run()
+    assert found == wanted and first.finished + again.finished == whole.finished
+    assert not list((tmp_path / "cache" / "walks").iterdir())

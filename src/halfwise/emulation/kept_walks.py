@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -35,11 +36,12 @@ _NOT_OURS = (ValueError, TypeError, LookupError, AttributeError, OverflowError) 
 
 
 class KeptWalks:
-    """Without a folder nothing is kept. What is kept leaves `room` bytes on the disk, for the results."""
+    """Without a folder nothing is kept. At most `most` bytes are, and `room` bytes on the disk are left for results."""
 
-    def __init__(self, folder: Path | None = None, room: int = 0) -> None:
+    def __init__(self, folder: Path | None = None, room: int = 0, most: float = math.inf) -> None:
         self.folder = None if folder is not None and folder.is_symlink() else folder  # a link leads elsewhere
         self._room = room
+        self._left = most
         self.taken = 0  # walks that were not walked again
 
     def answer(self, key: str) -> dict[str, Array] | None:
@@ -65,9 +67,11 @@ class KeptWalks:
         told = json.dumps({"names": list(arrays), "sum": _sum(key, arrays)})
         numbered = {f"a{index}": each for index, each in enumerate(arrays.values())}
         with suppress(OSError):
-            path.parent.mkdir(exist_ok=True)
-            if shutil.disk_usage(path.parent).free < self._room + sum(each.nbytes for each in arrays.values()):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            size = sum(each.nbytes for each in arrays.values())
+            if self._left < size or shutil.disk_usage(path.parent).free < self._room + size:
                 return
+            self._left -= size
             part.unlink(missing_ok=True)
             with part.open("xb") as file:  # not through a link
                 np.savez(file, **{_DOCUMENT: np.frombuffer(told.encode(), np.uint8)}, **numbered)  # type: ignore[arg-type]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,12 +19,11 @@ from typing import Any
 
 import onnx_ir as ir
 
+from halfwise.core.cache_folder import cache_folder
 from halfwise.core.opened import is_own
 from halfwise.core.own_code import code_identity
 
-__all__ = ["SETTING", "fact_of_file", "fact_of_weight", "facts_of_weights"]
-
-SETTING = "HALFWISE_CACHE"
+__all__ = ["fact_of_file", "fact_of_weight", "facts_of_weights"]
 
 Stamp = tuple[object, ...]
 
@@ -102,26 +100,12 @@ def _stamp(file: Path) -> Stamp | None:
         return None
 
 
-def _folder() -> Path | None:
-    """Where the system keeps what can be made again; None where nothing shall be kept."""
-    told = os.environ.get(SETTING)
-    if told:
-        return None if told == "0" else Path(told).expanduser().absolute() / "weights"
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
-    elif sys.platform == "darwin":
-        base = "~/Library/Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "halfwise" / "weights"
-
-
 @cache
 def _known(stamp: Stamp) -> tuple[Path | None, dict[str, str]]:
     """The file of facts and its lines, read once."""
     lines: dict[str, str] = {}
     with suppress(OSError, RuntimeError):  # the last where there is no home
-        folder = _folder()
+        folder = cache_folder("weights")
         if folder is None:
             return None, lines
         place = folder / f"{_digest(repr(stamp))}.facts"

@@ -16,6 +16,7 @@ from halfwise.core.contents import changed
 from halfwise.core.errors import InputError
 from halfwise.core.notes import Note
 from halfwise.emulation.emulate import Emulator, widen_feeds
+from halfwise.emulation.kept_walks import KeptWalks
 from halfwise.emulation.profiles import WIDE, profile_named
 from halfwise.emulation.profiles.caveats import caveats
 from halfwise.model.model import Model, check_outputs
@@ -49,13 +50,14 @@ class EmulatedRunner:
         narrow: bool = False,
         beside: Emulator | None = None,
         walked: Callable[[int, int], None] = lambda *_: None,
+        kept: KeptWalks | None = None,
     ) -> None:
         """It shares its rounded weights with what runs `beside` it."""
         check_outputs(model)
         self.model = model
         self._profile = profile
         own = profile_named(profile)
-        self._emulator = Emulator(own, walked=walked) if beside is None else beside.under(own)
+        self._emulator = Emulator(own, walked=walked, kept=kept) if beside is None else beside.under(own)
         self._types = {spec.name: spec.dtype for spec in model.inputs}
         sites = Sites(model)
         assignment = Assignment.all_narrow(sites) if narrow else Assignment(sites, {})
@@ -102,7 +104,8 @@ class EmulatedRunner:
         """The same, which answers with tensors inside the model, too."""
         if not names:
             return self
-        return EmulatedRunner(replace(self.model, watched=names), self._profile, walked=self._emulator.walked)
+        watched, own = replace(self.model, watched=names), self._emulator
+        return EmulatedRunner(watched, self._profile, walked=own.walked, kept=own.kept)
 
 
 class SavedOutputs:

@@ -6,14 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, TypeVar
 
-import numpy as np
 import onnx
 import onnx_ir as ir
-from numpy.typing import NDArray
 
-from halfwise.core.counting import Counts, count
+from halfwise.core.counting import Counts
 from halfwise.core.document import Document, Documented, Number, Record, Share, about
 from halfwise.core.english import documented
 from halfwise.core.finding import Finding
@@ -21,20 +19,20 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Messages, Note
 from halfwise.core.summary import Summary
 from halfwise.core.wording import counted
-from halfwise.emulation.emulate import Emulator, widen_feeds
+from halfwise.emulation.cached_walks import cached_walks
+from halfwise.emulation.emulate import widen_feeds
 from halfwise.emulation.open_sizes import sizes_that_run
-from halfwise.emulation.stepper import Stepper, Store
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.all_samples import UsedInputs, all_samples
 from halfwise.model.model import Model, load_to_run
-from halfwise.precision.assignment import Assignment
-from halfwise.precision.sites import Sites
 from halfwise.verbs.fix.model_inputs import input_effects, input_findings
 from halfwise.verbs.fix.original import put_back
+from halfwise.verbs.traced_walks import Squares, TracedWalks
 
 __all__ = ["NodeTrace", "TensorTrace", "Trace", "TraceDocument", "trace"]
 
-Array = NDArray[Any]
+Key = TypeVar("Key")
+Item = TypeVar("Item")
 
 
 class TensorTrace(Record, frozen=True):
@@ -118,35 +116,18 @@ def trace(
     nodes inside control flow are those of the node that holds them. `reference` is the FP32 original of a model that
     is typed already: its weights are taken. `notify` gets the nodes done and their total.
     """
-    model, notes = put_back(fp32_model(model if isinstance(model, Model) else load_to_run(model)), reference)
-    samples = all_samples(model.inputs, inputs, sizes=sizes_that_run(model, inputs))
-    sites = Sites(model, fmt)
-    stepper = Stepper(Emulator())
-    tensors: dict[ir.Value, list[Counts]] = {}
-    errors: dict[ir.Node, list[_Squares]] = {}
-    fp32 = Assignment(sites, {})
-    narrow = Assignment.all_narrow(sites)
-    total = len(samples.feeds) * len(model.graph)
-    done = 0
-    for feed in samples.feeds:
-        store = Store(stepper.emulator, fp32, widen_feeds(feed))
-        for value in model.graph.inputs:
-            if value in store:
-                _see(tensors, value, store.read(value, None), fmt)
-        for step in stepper.walk(store):
-            done += 1
-            notify(done, total)
-            for value, array in step.outputs.items():
-                _see(tensors, value, array, fmt)
-            for value, counts in stepper.observe(step.node, store, fmt).items():
-                tensors.setdefault(value, []).append(counts)
-            if any(sites.of[n].free for n in (step.node, *stepper.inner(step.node))):
-                rounded = stepper.run(step.node, narrow, store)
-                errors.setdefault(step.node, []).append(_squares(step.outputs, rounded))
+    with cached_walks("trace", model, *([] if reference is None else [reference])) as kept:
+        model, notes = put_back(fp32_model(model if isinstance(model, Model) else load_to_run(model)), reference)
+        samples = all_samples(model.inputs, inputs, sizes=sizes_that_run(model, inputs))
+        walks = TracedWalks(model, fmt, kept, len(samples.feeds), notify)
+        seen = [walks.seen(index, widen_feeds(feed)) for index, feed in enumerate(samples.feeds)]
     model.stamps.check()
     return Trace(
-        tuple(_traced(value, counts) for value, counts in tensors.items()),
-        tuple(NodeTrace(node.name or "", node.op_type, _relative(parts)) for node, parts in errors.items()),
+        tuple(_traced(value, counts) for value, counts in _together(each.tensors for each in seen).items()),
+        tuple(
+            NodeTrace(node.name or "", node.op_type, _relative(parts))
+            for node, parts in _together(each.errors for each in seen).items()
+        ),
         len(samples.feeds),
         samples.origin,
         (*notes, *samples.notes),
@@ -154,9 +135,13 @@ def trace(
     )
 
 
-def _see(tensors: dict[ir.Value, list[Counts]], value: ir.Value, array: Array, fmt: Format) -> None:
-    if isinstance(array, np.ndarray) and array.dtype == np.float32:
-        tensors.setdefault(value, []).append(count(array, fmt))
+def _together(each: Iterable[Mapping[Key, Sequence[Item]]]) -> dict[Key, list[Item]]:
+    """Of all samples, in the order of the first that has it."""
+    found: dict[Key, list[Item]] = {}
+    for part in each:
+        for key, items in part.items():
+            found.setdefault(key, []).extend(items)
+    return found
 
 
 def _traced(value: ir.Value, counts: Sequence[Counts]) -> TensorTrace:
@@ -176,41 +161,7 @@ def _traced(value: ir.Value, counts: Sequence[Counts]) -> TensorTrace:
     )
 
 
-_BLOCK = 1 << 16  # values of a tensor that are compared at a time
-
-
-@dataclass(frozen=True)
-class _Squares:
-    """Of one node on one sample, summed over its outputs."""
-
-    difference: float = 0.0
-    reference: float = 0.0
-
-
-def _squares(base: Mapping[ir.Value, Array], changed: Mapping[ir.Value, Array]) -> _Squares:
-    difference = reference = 0.0
-    for value, array in base.items():
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-            continue
-        other = changed[value]
-        if other.shape != array.shape:
-            difference = math.inf
-            continue
-        order: Literal["F", "C"] = "F" if array.flags.f_contiguous and other.flags.f_contiguous else "C"
-        flat, others = array.ravel(order), other.ravel(order)
-        for start in range(0, flat.size, _BLOCK):
-            part, changed_part = flat[start : start + _BLOCK], others[start : start + _BLOCK]
-            finite = np.isfinite(part)
-            if (finite & ~np.isfinite(changed_part)).any():
-                difference = math.inf
-                continue
-            a, b = part[finite].astype(np.float64), changed_part[finite].astype(np.float64)
-            difference += float(((a - b) ** 2).sum())
-            reference += float((a**2).sum())
-    return _Squares(difference, reference)
-
-
-def _relative(parts: Sequence[_Squares]) -> float:
+def _relative(parts: Sequence[Squares]) -> float:
     difference = sum(part.difference for part in parts)
     reference = sum(part.reference for part in parts)
     if difference == 0:

@@ -31,8 +31,10 @@ from halfwise.core.output_kinds import kind_notes
 from halfwise.core.summary import Summary
 from halfwise.core.tolerance import Bounds, Tolerance, Verdict
 from halfwise.core.wording import counted
+from halfwise.emulation.cached_walks import cached_walks
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.first_not_finite import lost_from
+from halfwise.emulation.kept_walks import KeptWalks
 from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.fp32_model import fp32_model, typed_notes
@@ -136,17 +138,30 @@ def verify(
     order are the steps of a stream, and so many in a row take the state that the same model gave before: `feedback`
     names each as "OUTPUT=INPUT". `notify` gets the samples done and their total.
     """
-    done = SamplesDone(notify)
-    judged = _runner(other, profile, done.walked) if backend is None else _on_backend(other, backend, options)
-    tolerance, metric = with_measure(tolerance, metric)
-    first = _runner(reference, profile, done.walked, widened=True)
-    made = [each.model.output_names for each in (first, judged) if isinstance(each, (EmulatedRunner, BackendModel))]
-    stream = rollout_of(rollout, feedback, made[0] if made else ())
-    samples = _samples((first, judged), inputs, stream)
-    emulated: Mapping[str, Runner] = judged.judges if isinstance(judged, EmulatedRunner) else {}
-    walks = len(samples.feeds) if stream is not None else math.ceil(len(samples.feeds) / UNDERSTOOD)
-    done.expect(len(samples.feeds), walks * (len(emulated) + isinstance(first, EmulatedRunner)))
-    asked = _asked(first, samples.feeds, tolerance, metric)
+    with cached_walks("verify", reference, other) as kept:
+        done = SamplesDone(notify)
+        judged = _runner(other, profile, done.walked, kept) if backend is None else _on_backend(other, backend, options)
+        tolerance, metric = with_measure(tolerance, metric)
+        first = _runner(reference, profile, done.walked, kept, widened=True)
+        made = [each.model.output_names for each in (first, judged) if isinstance(each, (EmulatedRunner, BackendModel))]
+        stream = rollout_of(rollout, feedback, made[0] if made else ())
+        samples = _samples((first, judged), inputs, stream)
+        emulated: Mapping[str, Runner] = judged.judges if isinstance(judged, EmulatedRunner) else {}
+        walks = len(samples.feeds) if stream is not None else math.ceil(len(samples.feeds) / UNDERSTOOD)
+        done.expect(len(samples.feeds), walks * (len(emulated) + isinstance(first, EmulatedRunner)))
+        asked = _asked(first, samples.feeds, tolerance, metric)
+        return _verified(asked, first, judged, emulated, samples, stream, done)
+
+
+def _verified(
+    asked: _Asked,
+    first: Runner,
+    judged: Runner | BackendModel,
+    emulated: Mapping[str, Runner],
+    samples: AllSamples,
+    stream: Rollout | None,
+    done: SamplesDone,
+) -> Verification:
     second = judged.answers(samples.feeds, stream) if isinstance(judged, BackendModel) else judged
     judges = emulated or {"": second}
     each: dict[str, list[SampleError]] = {name: [] for name in judges}
@@ -274,13 +289,15 @@ def _lost_from(first: Runner, samples: AllSamples) -> str:
     return lost_from(Sites(first.model), Stepper(Emulator()), widen_feeds(samples.feeds[0]), samples.notes)
 
 
-def _runner(source: Runnable, profile: str, walked: Callable[[int, int], None], *, widened: bool = False) -> Runner:
+def _runner(
+    source: Runnable, profile: str, walked: Callable[[int, int], None], kept: KeptWalks, *, widened: bool = False
+) -> Runner:
     if isinstance(source, Runner):
         return source
     if isinstance(source, (str, Path)) and holds_outputs(Path(source)):
         return SavedOutputs(Path(source))
     model = source if isinstance(source, Model) else load_to_run(source)
-    return EmulatedRunner(fp32_model(model) if widened else model, profile, walked=walked)
+    return EmulatedRunner(fp32_model(model) if widened else model, profile, walked=walked, kept=kept)
 
 
 def _on_backend(source: Runnable, backend: str | Backend, options: BackendOptions | None) -> BackendModel:
