@@ -20,7 +20,9 @@ __all__ = ["ROOM", "revert_alone"]
 
 Array = NDArray[Any]
 
-ROOM = 1 << 25  # bytes of tensors that differ, beside as many as the run itself held at most
+# Bytes of tensors that differ, beside as many as the run itself held at most; of a model of many weights more.
+ROOM, MOST_ROOM = 1 << 25, 1 << 29
+WEIGHTS_TO_ROOM = 8
 
 
 def revert_alone(
@@ -55,6 +57,8 @@ class _Walk:
         self.active: list[_Trial] = []
         self.refused: set[ir.Node] = set()
         self.most = 0  # bytes that the run itself held
+        weights = assignment.sites.model.weight_bytes
+        self.room = max(ROOM, min(weights // WEIGHTS_TO_ROOM, MOST_ROOM))
 
     def run(self, feed: Mapping[str, Array]) -> None:
         self.store = Store(self.stepper.emulator, self.assignment, feed)
@@ -76,7 +80,7 @@ class _Walk:
         """The last to begin has the least to lose."""
         self.most = max(self.most, self.store.nbytes)
         held = sum(trial.nbytes for trial in self.active)
-        while held > ROOM + self.most and len(self.active) > 1:
+        while held > self.room + self.most and len(self.active) > 1:
             put_off = self.active.pop()
             held -= put_off.nbytes
             del self.trials[put_off.node]
