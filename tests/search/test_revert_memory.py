@@ -41,20 +41,33 @@ class Watched(Stepper):
         self.alive -= 1
 
 
-def test_trials_for_which_there_is_no_room_wait_and_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def chain() -> Sites:
     names = ["x", *(f"t{number}" for number in range(NODES - 1)), "y"]
-    chain = [node("Mul", f"{one} by", two) for one, two in pairwise(names)]
+    nodes = [node("Mul", f"{one} by", two) for one, two in pairwise(names)]
     shapes = [value("x", shape=(SIZE,))], [value("y", shape=(SIZE,))]
-    sites = Sites(load(model(chain, *shapes, [weight("by", np.float32(1.003))])))
-    keep = frozenset(site.node for site in sites.free)
+    return Sites(load(model(nodes, *shapes, [weight("by", np.full(SIZE, 1.003, np.float32))])))
+
+
+def reverted(sites: Sites) -> tuple[dict[str | None, float], int]:
+    """What the output adds up to with each node reverted, and the most tensors made that were alive at once."""
+    keep, stepper = frozenset(site.node for site in sites.free), Watched()
     feed = {"x": np.random.default_rng(3).standard_normal(SIZE).astype(np.float32)}
-    found, most = [], []
-    for room in (1 << 30, 4 * SIZE * 4):
-        monkeypatch.setattr(revert, "ROOM", room)
-        stepper = Watched()
-        base = Assignment.all_narrow(sites, keep)
-        sums = revert.revert_alone(stepper, base, keep, feed, lambda outputs: float(np.sum(outputs["y"])))
-        found.append({each.name: total for each, total in sums.items()})
-        most.append(stepper.most)
-    assert found[0] == found[1] and len(found[0]) == NODES
-    assert most[0] > NODES and most[1] < NODES / 2
+    base = Assignment.all_narrow(sites, keep)
+    sums = revert.revert_alone(stepper, base, keep, feed, lambda outputs: float(np.sum(outputs["y"])))
+    return {each.name: total for each, total in sums.items()}, stepper.most
+
+
+def test_trials_for_which_there_is_no_room_wait_and_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    sites = chain()
+    together, many = reverted(sites)
+    monkeypatch.setattr(revert, "ROOM", 4 * SIZE * 4)
+    apart, few = reverted(sites)
+    assert together == apart and len(together) == NODES
+    assert many > NODES and few < NODES / 2
+
+
+def test_a_model_of_more_weights_has_more_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its walks take longer, and it takes more memory as it is."""
+    monkeypatch.setattr(revert, "ROOM", 0)
+    monkeypatch.setattr(revert, "WEIGHTS_TO_ROOM", 1 / NODES)
+    assert reverted(chain())[1] > NODES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,14 @@ from numpy.typing import NDArray
 from halfwise import fix
 from halfwise.core.notes import NoteKind
 from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.profiles import WIDE
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.precision.assignment import Assignment
+from halfwise.search.context import EvaluationContext
+from halfwise.search.judge import Measured
+from halfwise.verbs.fix import decide
+from halfwise.verbs.fix.candidate import Candidate
+from halfwise.verbs.fix.prepare import Prepared
 from tests.models.build import model, node, value, weight
 from tests.support.messages import kinds, only
 
@@ -66,6 +73,32 @@ def test_a_norm_that_is_dead_in_fp16_is_healed_though_the_outputs_hold(repairs: 
     assert infinities(made) == []
     assert (len(made.fp32_nodes) == 0) == (repairs == "all")
     assert "n_sq" in only(made.notes, NoteKind.OVERFLOW_HEALED).values["nodes"]
+
+
+class Doubted(Candidate):
+    """Misses the tolerance where less is rounded."""
+
+    def by_profile(self, context: EvaluationContext) -> dict[str, Measured]:
+        seen = super().by_profile(context)
+        return {**seen, WIDE.name: replace(seen[WIDE.name], ratios=(1.1,))}
+
+
+def test_what_heals_but_misses_with_less_rounding_is_searched_with_that_in_sight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search, asked = decide._second, []
+
+    def second(prepared: Prepared, in_sight: EvaluationContext, first: Candidate) -> Candidate | None:
+        found = search(prepared, in_sight, first)
+        assert found is not None
+        asked.append([each.profile.name for each in in_sight.also])
+        return found if WIDE.name in asked[-1] else Doubted(**vars(found))
+
+    monkeypatch.setattr(decide, "_second", second)
+    made = fix(dead_norm(), FEEDS, repairs="none")
+    assert asked == [[], [WIDE.name]]
+    assert made.met and infinities(made) == []
+    assert NoteKind.OVERFLOW_HEALED in kinds(made.notes) and NoteKind.OVERFLOW_LEFT not in kinds(made.notes)
 
 
 def test_what_the_user_forces_is_left_and_named() -> None:

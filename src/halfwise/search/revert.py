@@ -21,7 +21,9 @@ __all__ = ["ROOM", "revert_alone"]
 
 Array = NDArray[Any]
 
-ROOM = 1 << 25  # bytes of tensors that differ, beside as many as the run itself held at most
+# Bytes of tensors that differ, beside as many as the run itself held at most; of a model of many weights more.
+ROOM, MOST_ROOM = 1 << 25, 1 << 29
+WEIGHTS_TO_ROOM = 8
 
 
 def revert_alone(
@@ -57,6 +59,8 @@ class _Walk:
         self.store = Store(stepper.emulator, assignment, feed)
         self.trials = {node: _Trial(node, assignment) for node in nodes}
         self.refused: set[ir.Node] = set()
+        weights = assignment.sites.model.weight_bytes
+        self.room = max(ROOM, min(weights // WEIGHTS_TO_ROOM, MOST_ROOM))
 
     def run(self) -> None:
         active: list[_Trial] = []
@@ -73,7 +77,7 @@ class _Walk:
                     trial.begin(self.stepper, step.outputs, self.store)
                 active.append(trial)
             most = max(most, self.store.nbytes)
-            active = self._in_room([trial for trial in active if trial.node not in self.refused], ROOM + most)
+            active = self._in_room([trial for trial in active if trial.node not in self.refused], self.room + most)
 
     def _in_room(self, active: list[_Trial], room: int) -> list[_Trial]:
         """Those that may go on: the last to begin has the least to lose."""

@@ -19,7 +19,7 @@ from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS
 from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.compile import compile_decision
-from halfwise.verbs.fix.feedback import Feedback, feedback_on, second_feedback, spared
+from halfwise.verbs.fix.feedback import Feedback, feedback_on, in_wider_sight, second_feedback, spared
 from halfwise.verbs.fix.fit import fit
 from halfwise.verbs.fix.prepare import Prepared
 from halfwise.verbs.fix.search import search
@@ -57,7 +57,12 @@ def _found(prepared: Prepared) -> Feedback:
     why = f"the tolerance is missed under {', '.join(found.missed)}" if found.missed else "values overflow inside"
     prepared.context.counter.search()
     request.notify(f"searching again: {why}")
-    return second_feedback(found, _second(prepared, found.in_sight, first), request.profile)
+    second = _second(prepared, found.in_sight, first)
+    wider = in_wider_sight(found, second)
+    if wider is not None and _affords_second(wider, first):
+        request.notify("searching again: with less rounding, what keeps values finite misses the tolerance")
+        second = _second(prepared, wider, first)
+    return second_feedback(found, second, request.profile)
 
 
 def _affords_second(in_sight: EvaluationContext, first: Candidate) -> bool:

@@ -20,7 +20,7 @@ from halfwise.search.held_out import Decided
 from halfwise.search.run_counter import Untried
 from halfwise.verbs.fix.candidate import Candidate
 
-__all__ = ["Feedback", "feedback_on", "second_feedback", "spared"]
+__all__ = ["Feedback", "feedback_on", "in_wider_sight", "second_feedback", "spared"]
 
 MOST_TRIALS = 24  # nodes reverted by themselves after a second search
 
@@ -71,6 +71,14 @@ def feedback_on(
     if engine is not None and engine.name in missed:
         in_sight = in_sight.under(replace(engine, reverted=frozenset()))
     return replace(found, missed=missed, in_sight=replace(in_sight, finite=healed))
+
+
+def in_wider_sight(first: Feedback, second: Candidate | None) -> EvaluationContext | None:
+    """The wide profile as well, where a second search did not heed it, and its answer misses by that alone."""
+    if second is None or first.in_sight is None or any(each.profile is WIDE for each in first.in_sight.also):
+        return None
+    missed = {name for name, seen in second.by_profile(first.context).items() if not seen.met}
+    return first.in_sight.under(WIDE) if missed == {WIDE.name} else None
 
 
 def second_feedback(first: Feedback, second: Candidate | None, profile: str) -> Feedback:
