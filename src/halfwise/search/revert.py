@@ -40,8 +40,8 @@ def revert_alone(
     ratios: dict[ir.Node, float] = {}
     waiting = list(nodes)
     while waiting:
-        walk = _Walk(stepper, assignment, waiting)
-        walk.run(feed)
+        walk = _Walk(stepper, assignment, waiting, feed)
+        walk.run()
         ratios.update(walk.ratios(judge))
         waiting = [node for node in waiting if node not in ratios]
     return ratios
@@ -50,18 +50,20 @@ def revert_alone(
 class _Walk:
     """One run of the model, and trials beside it."""
 
-    def __init__(self, stepper: Stepper, assignment: Assignment, nodes: Iterable[ir.Node]) -> None:
+    def __init__(
+        self, stepper: Stepper, assignment: Assignment, nodes: Iterable[ir.Node], feed: Mapping[str, Array]
+    ) -> None:
         self.stepper = stepper
         self.assignment = assignment
+        self.store = Store(stepper.emulator, assignment, feed)
         self.trials = {node: _Trial(node, assignment) for node in nodes}
         self.active: list[_Trial] = []
         self.refused: set[ir.Node] = set()
-        self.most = 0  # bytes that the run itself held
         weights = assignment.sites.model.weight_bytes
         self.room = max(ROOM, min(weights // WEIGHTS_TO_ROOM, MOST_ROOM))
 
-    def run(self, feed: Mapping[str, Array]) -> None:
-        self.store = Store(self.stepper.emulator, self.assignment, feed)
+    def run(self) -> None:
+        most = 0  # bytes that the run itself held
         for step in self.stepper.walk(self.store):
             outside = self.stepper.outside(step.node)
             for trial in self.active:
@@ -73,14 +75,14 @@ class _Walk:
                 with _refusing(trial, self.refused):
                     trial.begin(self.stepper, step.outputs, self.store)
                 self.active.append(trial)
-            self.active = [trial for trial in self.active if trial.node not in self.refused]
-            self._make_room()
+            self.active[:] = [trial for trial in self.active if trial.node not in self.refused]
+            most = max(most, self.store.nbytes)
+            self._make_room(self.room + most)
 
-    def _make_room(self) -> None:
+    def _make_room(self, room: int) -> None:
         """The last to begin has the least to lose."""
-        self.most = max(self.most, self.store.nbytes)
         held = sum(trial.nbytes for trial in self.active)
-        while held > self.room + self.most and len(self.active) > 1:
+        while held > room and len(self.active) > 1:
             put_off = self.active.pop()
             held -= put_off.nbytes
             del self.trials[put_off.node]
