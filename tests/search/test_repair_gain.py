@@ -59,18 +59,20 @@ class Named:
 
 
 @pytest.mark.parametrize(
-    ("alone", "together", "tried"),
+    ("alone", "together", "kept", "tried"),
     [
-        ((math.inf, 3e6), 33.0, True),  # far less than any rule leaves, though nodes have to stay in FP32
-        ((math.inf, math.inf), 33.0, True),
-        ((math.inf, 40.0), 33.0, False),
-        ((math.inf, math.inf), math.inf, False),
-        ((math.inf, 3e6), 0.9, True),
-        ((math.inf, 0.9), 0.1, False),  # one is enough
+        ((math.inf, 3e6), 33.0, 1, True),  # far less than any rule leaves, though nodes have to stay in FP32
+        ((math.inf, math.inf), 33.0, 1, True),
+        ((math.inf, 40.0), 33.0, 5, False),
+        ((math.inf, 40.0), 33.0, 6, True),  # of 10: another error may hide what they bring
+        ((math.inf, 40.0), 41.0, 6, False),
+        ((math.inf, math.inf), math.inf, 6, False),
+        ((math.inf, 3e6), 0.9, 1, True),
+        ((math.inf, 0.9), 0.1, 6, False),  # one is enough
     ],
 )
 def test_repairs_that_make_others_possible_are_searched_where_they_leave_far_less(
-    alone: tuple[float, float], together: float, tried: bool
+    alone: tuple[float, float], together: float, kept: int, tried: bool
 ) -> None:
     first, second, third = (
         (cast(Rule, Named(name)), Repair(name, (name,), "made up")) for name in ("HW497", "HW498", "HW499")
@@ -82,7 +84,8 @@ def test_repairs_that_make_others_possible_are_searched_where_they_leave_far_les
         _narrow=lambda base, repairs: left[repairs],
         _with_what_follows=lambda base, rules, found: (*found, third),
     )
-    base: Any = SimpleNamespace(repairs=())
+    sites, solution = SimpleNamespace(free=range(10)), SimpleNamespace(keep=range(kept))
+    base: Any = SimpleNamespace(repairs=(), solution=solution, search=SimpleNamespace(sites=sites))
     found = RepairSelector._healing(asked, base, (), (first, second))
     assert found == ((first, second, third) if tried else ())
 

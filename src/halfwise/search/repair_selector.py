@@ -217,7 +217,7 @@ class RepairSelector:
 
     def _healing(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> RepairSet:
         """These with what they make possible, where values overflow with all of them, no rule alone is enough, and
-        with all far less is left than with any rule; else none."""
+        with all far less is left than with any rule, or less where most nodes stay in FP32; else none."""
         ratio = self._narrow(current, (*current.repairs, *found)) if self._affords_attempt(current) else None
         if ratio is None or math.isfinite(ratio):
             return ()
@@ -228,7 +228,8 @@ class RepairSelector:
         if any(ratio is None or ratio <= self.target_ratio for ratio in alone):
             return ()
         left = self._narrow(current, (*current.repairs, *every))
-        enough = max(self.target_ratio, PROMISING * min(each for each in alone if each is not None))
+        least = min(each for each in alone if each is not None)
+        enough = max(self.target_ratio, least if _mostly_kept(current) else PROMISING * least)
         return every if left is not None and math.isfinite(left) and left <= enough else ()
 
     def _narrow(self, base: Attempt, repairs: RepairSet) -> float | None:
@@ -375,6 +376,11 @@ def _diagnosis(plain: Attempt, seen: Mapping[str, Counts]) -> Diagnosis | None:
     """What was wrong with the model as given; None where all of it may be in FP16."""
     noise = plain.solution.noise
     return diagnose(plain.search.sites, noise.pieces, seen) if plain.solution.keep and noise is not None else None
+
+
+def _mostly_kept(current: Attempt) -> bool:
+    """Whether so much stays in FP32 that any hope is worth a search: other errors may hide what repairs bring."""
+    return 2 * len(current.solution.keep) > len(current.search.sites.free)
 
 
 def _near(keep: Iterable[ir.Node], found: RepairSet) -> RepairSet:
