@@ -38,5 +38,5 @@ def test_there_is_no_answer(path: Path, asked: Callable[[Path, Callable[..., Non
         with path.with_name("w.bin").open("ab") as opened:
             opened.write(b"\0")
 
-    with pytest.raises(InputError, match="w.bin was changed"):
+    with pytest.raises(InputError, match=r"w\.bin was changed"):
         asked(path, changes)
