@@ -11,6 +11,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
+from halfwise.core import set_aside
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.emulation import emulate, segments, streamed, weights
@@ -100,10 +101,17 @@ def test_inputs_at_once_are_answered_as_one_by_one(monkeypatch: pytest.MonkeyPat
     session = Emulator().session(Assignment.all_narrow(Sites(load(encoder().model))))
     feeds = list(encoder().inputs[:4])
     apart = [session.run(feed) for feed in feeds]
-    for room in (1 << 30, 1):
-        monkeypatch.setattr(streamed, "LIVE_BYTES", room)
+    for name, room in (("LIVE_BYTES", 1 << 30), ("AT_ONCE_BYTES", 1), ("AT_ONCE_BYTES", 1 << 12), ("LIVE_BYTES", 1)):
+        monkeypatch.setattr(streamed, name, room)
         for one, other in zip(session.answers(feeds), apart, strict=True):
             assert isinstance(one, dict) and all(np.array_equal(one[n], other[n]) for n in other)
+
+
+def test_large_outputs_of_all_inputs_are_not_held_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(set_aside, "LARGE", 1)
+    proto, feeds = CASES["steps"]()
+    for answer in Emulator().session(Assignment(Sites(load(proto)), {})).answers(feeds[:2]):
+        assert isinstance(answer, dict) and all(set_aside.is_aside(array) for array in answer.values())
 
 
 def test_a_tied_embedding_is_neither_turned_nor_read_for_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:

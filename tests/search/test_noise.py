@@ -19,7 +19,7 @@ from halfwise.emulation.stepper import Stepper, Store
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
-from halfwise.search import tape
+from halfwise.search import sensitivity, tape
 from halfwise.search.choose import build_ladder, trim
 from halfwise.search.gradients import PROBES
 from halfwise.search.noise import Noise, noise_pieces
@@ -252,6 +252,26 @@ def test_what_the_tape_drops_is_computed_again(monkeypatch: pytest.MonkeyPatch) 
     measure_sensitivity(stepper, sites, zoo.inputs[0], cut)
     assert cut == whole
     assert once < stepper.executed - once <= once + len(sites.all)
+
+
+def test_probes_of_wide_tensors_go_back_turn_by_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are drawn in each turn; together they tell what those of one turn do, of one sample."""
+    zoo = encoder(layers=1)
+    sites, stepper = Sites(load(zoo.model)), Stepper(Emulator())
+    found, executed = [], []
+    for together in (1 << 27, 1):
+        monkeypatch.setattr(sensitivity, "GRADIENT_BYTES", together)
+        found.append(Sensitivity())
+        before = stepper.executed
+        measure_sensitivity(stepper, sites, zoo.inputs[0], found[-1], probes=16)
+        executed.append(stepper.executed - before)
+    whole, parts = found
+    assert (parts.samples, parts.breaks, parts.overflows) == (1, whole.breaks, whole.overflows)
+    assert parts.reads.keys() == whole.reads.keys() and parts.weights.keys() == whole.weights.keys()
+    totals = [sum(energy for effects in each.reads.values() for energy in effects.values()) for each in found]
+    assert totals[1] == pytest.approx(totals[0], rel=0.2) and totals[1] != totals[0]
+    assert sum(parts.weights.values()) == pytest.approx(sum(whole.weights.values()), rel=0.2)
+    assert parts.handed_out == pytest.approx(whole.handed_out, rel=0.2)
 
 
 @pytest.mark.parametrize("segment", [tape.SEGMENT_BYTES, 1 << 17], ids=["one segment", "several"])

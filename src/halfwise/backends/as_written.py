@@ -5,7 +5,7 @@ Native code may crash on a model, and a crash there is an answer here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from halfwise.backends.backend import BackendFailure
 from halfwise.backends.bf16_values import run_session
 from halfwise.backends.mapped_file import mapped
 from halfwise.backends.seeded_file import Sessions, seeded
+from halfwise.core.child.arrays import Arrays
 from halfwise.core.child.kept import ask
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.child.worker import ChildDied, ChildFailed
@@ -61,11 +62,13 @@ def serve(request: Request) -> Answer:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # threads that wait take no core meanwhile
     sessions = _begun(Path(request.data["model"]), options, random=request.data["random"])
     names = [value.name for value in sessions.first.get_outputs()]
-    found = []
-    for feed, session in zip(request.arrays, sessions.each(), strict=False):
-        given = {value.name: typed_as(feed[value.name], value.type) for value in session.get_inputs()}
-        found.append(dict(zip(names, map(_without_keys, run_session(session, names, given)), strict=True)))
-    return Answer({}, tuple(found))
+
+    def answers() -> Iterator[Arrays]:
+        for feed, session in zip(request.arrays, sessions.each(), strict=False):
+            given = {value.name: typed_as(feed[value.name], value.type) for value in session.get_inputs()}
+            yield dict(zip(names, map(_without_keys, run_session(session, names, given)), strict=True))
+
+    return Answer({}, answers())
 
 
 def _begun(model: Path, options: Any, *, random: bool) -> Sessions:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.core.contents import tensors_in
+from halfwise.core.contents import pieces, tensors_in
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import is_float
 from halfwise.core.notes import Note, NoteKind
@@ -36,7 +36,11 @@ def only_not_finite(answers: Sequence[Mapping[str, NDArray[Any]]]) -> bool:
     """Whether there are float values, and all of them are infinite or NaN."""
     arrays = [array for answer in answers for array in tensors_in(answer.values())]
     floats = [array for array in arrays if is_float(array.dtype) and array.size]
-    return bool(floats) and not any(np.isfinite(array.astype(np.float64)).any() for array in floats)
+    return bool(floats) and not any(_any_finite(array) for array in floats)
+
+
+def _any_finite(array: NDArray[Any]) -> bool:
+    return any(np.isfinite(piece.astype(np.float64)).any() for piece in pieces(array))
 
 
 def only_zero(answers: Sequence[Mapping[str, NDArray[Any]]], names: Iterable[str]) -> list[str]:

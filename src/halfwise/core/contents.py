@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["changed", "layout", "tensors_in"]
+__all__ = ["changed", "layout", "pieces", "tensors_in"]
+
+_PIECE = 1 << 16  # elements, for which temporary arrays stay in the processor's cache
 
 
 def tensors_in(outputs: Iterable[Any]) -> list[NDArray[Any]]:
@@ -20,6 +22,11 @@ def tensors_in(outputs: Iterable[Any]) -> list[NDArray[Any]]:
         elif output is not None:
             found.append(np.asarray(output))
     return found
+
+
+def pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """All of its elements, one dimension of a few at a time, in their order; they are looked at, not kept."""
+    yield from np.nditer(array, flags=["external_loop", "buffered", "zerosize_ok"], order="C", buffersize=_PIECE)
 
 
 def layout(output: Any) -> Any:

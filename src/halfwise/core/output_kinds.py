@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.core.contents import pieces
 from halfwise.core.document import Count, Number, Record, about
 from halfwise.core.notes import Note, NoteKind
 
@@ -78,7 +79,7 @@ class OutputKind(Record, frozen=True):
         return tuple(
             (
                 f"[{before}{part.start}:{part.stop}{after}]",
-                np.take(array, np.arange(part.start, part.stop), axis=axis),
+                array[(slice(None),) * axis + (slice(part.start, part.stop),)],
                 part.floor,
             )
             for part in self.parts
@@ -119,9 +120,8 @@ OutputKinds = Annotated[Sequence[OutputKind], about("How outputs are read that t
 
 
 def _norm(values: Array, floor: Floor) -> float:
-    known = np.isfinite(values)
-    norm = float(np.sqrt(np.sum(np.square(values, dtype=np.float64), where=known)))
-    return max(norm, floor.of(values.size))
+    squares = (np.square(piece[np.isfinite(piece)], dtype=np.float64).sum() for piece in pieces(values))
+    return max(math.sqrt(math.fsum(squares)), floor.of(values.size))
 
 
 def inner_names(kinds: Sequence[OutputKind]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from onnx import helper
 
 from halfwise.core.errors import InputError, MissingBackend
 from halfwise.core.formats import format_of_dtype
+from halfwise.core.set_aside import all_set_aside, is_aside, set_aside
 from halfwise.emulation.kept_walks import KeptWalks, identity_of
 from halfwise.emulation.large_tables import places_in
 from halfwise.emulation.ort import MANY, RUNTIME_IR_VERSION, Answer, AnySession, Device, Session
@@ -30,6 +31,8 @@ Array = NDArray[Any]
 Sessions = dict[bytes, Session]  # by their content
 
 LIVE_BYTES = 1 << 29  # of tensors that all inputs together hold between segments; beyond it some wait
+LEAST_LIVE_BYTES = 1 << 26  # of a small model, whose weights are soon read once more
+AT_ONCE_BYTES = 1 << 26  # that one product of the rows of several inputs makes
 
 
 @dataclass
@@ -42,7 +45,8 @@ class _Lane:
 
     @property
     def bytes(self) -> int:
-        return sum(value.nbytes for value in self.values.values() if isinstance(value, np.ndarray))
+        arrays = (value for value in self.values.values() if isinstance(value, np.ndarray))
+        return sum(array.nbytes for array in arrays if not is_aside(array))
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class StreamedSession:
         graph = proto.graph
         self.input_names = tuple(value.name for value in graph.input)
         self.output_names = tuple(value.name for value in graph.output)
+        self._outputs = frozenset(self.output_names)
         self._proto, self._rounded, self._known = proto, weights, known
         self._weights = {weight.name: weight for weight in given}
         self._constants = {tensor.name: tensor for tensor in graph.initializer}
@@ -108,6 +113,12 @@ class StreamedSession:
                 self._kept.keep(key, answer)
         yield from answers
 
+    @property
+    def _live_bytes(self) -> int:
+        """Between segments: the more weights there are, the dearer it is to read them once more."""
+        weights = sum(4 * weight.tensor.size for weight in self._weights.values())
+        return min(max(weights // 4, LEAST_LIVE_BYTES), LIVE_BYTES)
+
     def _key(self, feed: Mapping[str, Any]) -> str:
         """Under which the answer is kept; empty where none is."""
         if self._kept.folder is None:
@@ -128,7 +139,7 @@ class StreamedSession:
             for number, segment in enumerate(self._segments):
                 self._walked(number, len(self._segments))
                 self._through(segment, lanes, shared, partial(supply.of, number))
-                while len(lanes) > 1 and sum(lane.bytes for lane in lanes) > LIVE_BYTES:
+                while len(lanes) > 1 and sum(lane.bytes for lane in lanes) > self._live_bytes:
                     waiting.insert(0, lanes.pop().number)
             supply.end()
             for lane in lanes:
@@ -145,6 +156,10 @@ class StreamedSession:
         if not self._picked(segment, going):
             self._with_weights(segment, going, read(), shared)
             self._brief.clear()
+        for name in self._outputs.intersection(segment.gives):
+            for lane in lanes:
+                if isinstance(lane.values.get(name), np.ndarray):
+                    lane.values[name] = set_aside(lane.values[name])
         for name in segment.done:
             if name not in self.output_names:
                 shared.pop(name, None)
@@ -216,9 +231,10 @@ class StreamedSession:
         if not product.turned and (single or len(several) < 2):
             return False
         held = {product.table: table} if product.table in shared else {}
+        groups = [*_groups(several, flat, 4 * table.shape[1 - product.turned]), *single]
         made: dict[int, Array] = {}
         try:
-            for group in [several, *single] if several else single:
+            for group in groups:
                 rows = {product.rows: np.concatenate([flat[index] for index in group])}
                 whole = self._run(product.segment, {**rows, **held}, weights)[product.result]
                 ends = np.cumsum([len(flat[index]) for index in group])[:-1]
@@ -313,13 +329,27 @@ def _has_rows(array: Any) -> bool:
     return isinstance(array, np.ndarray) and array.dtype == np.float32 and array.ndim > 1 and array.size > 0
 
 
+def _groups(lanes: Sequence[int], rows: Sequence[Array], row_bytes: int) -> Iterator[list[int]]:
+    """Inputs in a row whose results are no larger than `AT_ONCE_BYTES`."""
+    group, size = list[int](), 0
+    for lane in lanes:
+        made = len(rows[lane]) * row_bytes
+        if group and size + made > AT_ONCE_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(lane)
+        size += made
+    if group:
+        yield group
+
+
 def answered(session: AnySession, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Array]]:
     """The outputs of each input; the first that has none is an error."""
     found = []
     for answer in session.answers(feeds):
         if isinstance(answer, Exception):
             raise answer
-        found.append(answer)
+        found.append(all_set_aside(answer))
     return found
 
 

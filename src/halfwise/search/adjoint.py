@@ -71,11 +71,12 @@ class Adjoint:
         if array.dtype.kind != "f":
             self.known.flips[value] = self.known.flips.get(value, 0.0) + weight**2 * INTEGER_WEIGHT / array.size
             return
-        finite = np.isfinite(array)
         kind = self.kinds.get(value.name or "", OutputKind(value.name or "", Reading.VALUES))
         size = np.asarray(kind.sizes(array))
-        scale = (weight / np.where(size == 0, 1.0, size)).astype(np.float32)
-        seed = self.known.signs(array.shape) * np.where(finite, scale, np.float32(0))
+        seed = self.known.signs(array.shape)
+        seed *= (weight / np.where(size == 0, 1.0, size)).astype(np.float32)
+        if not np.isfinite(array.sum()):
+            seed[:, ~np.isfinite(array)] = 0
         self.known.add(value, seed)
         rounding = self.known.rounding(value)
         if rounding is not None and value.is_graph_output():

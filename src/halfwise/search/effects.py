@@ -45,6 +45,18 @@ class Sensitivity:
         """What was added since then is taken out."""
         vars(self).update(vars(earlier))
 
+    def take(self, other: Sensitivity, share: float) -> None:
+        """What part of the probes told of one sample: of the energies its share, all that breaks; no sample more."""
+        for node, effects in other.reads.items():
+            for value, energy in effects.items():
+                self.add_read(node, value, share * energy)
+        for value, energy in other.handed_out.items():
+            self.add_handed_out(value, share * energy)
+        for node, energy in other.weights.items():
+            self.add_weights(node, share * energy)
+        self.breaks |= other.breaks
+        self.parts += [(nodes, share * energy, broken) for nodes, energy, broken in other.parts]
+
     def add_read(self, node: ir.Node, value: ir.Value, energy: float) -> None:
         effects = self.reads.setdefault(node, {})
         effects[value] = effects.get(value, 0.0) + energy

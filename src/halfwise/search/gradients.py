@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -36,7 +36,7 @@ class Gradients:
         fp32: Assignment,
         tape: Tape,
         into: Sensitivity,
-        seed: int,
+        seed: Sequence[int],
         probes: int,
         helper: Helper,
     ) -> None:
@@ -48,7 +48,7 @@ class Gradients:
         self.tape = tape
         self.store = tape.store
         self.into = into
-        self.rng = np.random.default_rng([seed, into.samples])
+        self.rng = np.random.default_rng(seed)
         self.of: dict[ir.Value, Array] = {}
         self.flips: dict[ir.Value, float] = {}  # of integers: squared error at the outputs per wrong element
         self.roundings: dict[ir.Value, Callable[[], Rounding | None]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from string import ascii_letters
 
 import numpy as np
 import onnx_ir as ir
@@ -106,7 +107,7 @@ class NodeAdjoint:
         channels = self._channels(slots)
         if channels is not None:
             base, moved = self.local.input(1), self.known.rounded(value)
-            return 0.0 if same_values(moved, base) else energy(self._seen(value, moved, channels))
+            return 0.0 if same_values(moved, base) else self._by_channel(value, moved, channels)
         if self.node.op_type == "Gather" and not self.node.domain and slots == [0]:
             if self.local.gradients[0] is None:
                 return 0.0
@@ -153,19 +154,24 @@ class NodeAdjoint:
 
         What one rounding moves moves together: all places that an element was broadcast to.
         """
-        moved = self._seen(value, self._moved(value, rounding.error))
-        return rounding.energy_of(unbroadcast(moved, rounding.error.shape))
+        step = self._step(value, self._moved(value, rounding.error))
+        shape = rounding.error.shape
+        left = [rounding.energy_of(unbroadcast(each[None] * step, shape)) for each in self.local.gradient()]
+        return sum(left) / len(left)
 
-    def _seen(self, value: ir.Value, array: Array, channels: int | None = None) -> Array:
-        """What another input moves at the output, weighed by the gradients; summed over each channel if asked."""
-        base, gradient = self.local.output(), self.local.gradient()
+    def _by_channel(self, value: ir.Value, array: Array, axis: int) -> float:
+        """The squared error of another weight: what it moves is summed over each channel."""
+        step, gradient = self._step(value, array), self.local.gradient()
+        at = ascii_letters[: step.ndim]
+        return energy(np.stack([np.einsum(f"{at},{at}->{at[axis]}", each, step) for each in gradient]))
+
+    def _step(self, value: ir.Value, array: Array) -> Array:
+        """By how much another input moves the output."""
+        base = self.local.output()
         changed = self._run({value: array})[0]
         self._check(value, changed, base)
-        moved = gradient * finite(changed - base)
-        if channels is None:
-            return moved
-        kept = channels % base.ndim + 1
-        return np.asarray(moved.sum(axis=tuple(a for a in range(1, moved.ndim) if a != kept)))
+        changed = changed - base
+        return finite(changed)
 
     def _isotropic(self, value: ir.Value, floats: bool) -> Signs | None:
         """No rule: a trial perturbation shows how much arrives, and every element gets the same share of it.

@@ -74,10 +74,12 @@ def _groups(array: Array, error: Array) -> NDArray[np.uint16] | None:
     sample = np.sort(flat[::step][error.reshape(-1)[::step] != 0] >> np.uint32(_DROPPED_BITS))
     if 1 + np.count_nonzero(np.diff(sample)) >= _REPEATED * sample.size:
         return None
-    coarse = flat >> np.uint32(_DROPPED_BITS)
-    coarse *= np.uint32(2654435769)
-    coarse >>= np.uint32(32 - _GROUP_BITS)
-    return coarse.astype(np.uint16)
+    groups = np.empty(flat.size, np.uint16)
+    for start in range(0, flat.size, _GROUP_BLOCK):
+        coarse = flat[start : start + _GROUP_BLOCK] >> np.uint32(_DROPPED_BITS)
+        coarse *= np.uint32(2654435769)
+        groups[start : start + _GROUP_BLOCK] = coarse >> np.uint32(32 - _GROUP_BITS)
+    return groups
 
 
 def _grouped(groups: NDArray[np.uint16], gradient: Array, error: Array | None = None) -> float:

@@ -28,6 +28,7 @@ __all__ = ["Sensitivity", "measure_sensitivity"]
 Array = NDArray[Any]
 
 SHORT = 1  # probes on a way back that ranks nothing
+GRADIENT_BYTES = 1 << 27  # of the probes that go back together, at the widest tensor
 
 
 def measure_sensitivity(
@@ -59,8 +60,14 @@ def measure_sensitivity(
         statistics = forward.run(feeds, tape, helper if collect else None)
 
         def back(probes: int, again: bool = False) -> None:
-            known = Gradients(stepper, sites, fp32, tape, into, seed, probes, helper)
-            Adjoint(known, weights or {}, {kind.output: kind for kind in kinds}).run(again)
+            seeds, by_name = (seed, into.samples), {kind.output: kind for kind in kinds}
+            turns = _turns(probes, tape.widest)
+            for turn, count in enumerate(turns):
+                found, own = (into, seeds) if len(turns) == 1 else (Sensitivity(), (*seeds, turn))
+                known = Gradients(stepper, sites, fp32, tape, found, own, count, helper)
+                Adjoint(known, weights or {}, by_name).run(again or turn < len(turns) - 1)
+                if found is not into:
+                    into.take(found, count / probes)
             into.samples += 1
 
         if enough is not None:
@@ -72,6 +79,13 @@ def measure_sensitivity(
         if probes:
             back(probes)
     return statistics
+
+
+def _turns(probes: int, widest: int) -> list[int]:
+    """How many probes go back together, turn by turn: their gradients of the widest tensor take `GRADIENT_BYTES`."""
+    together = min(max(GRADIENT_BYTES // max(widest, 1), 1), probes)
+    turns = -(-probes // together)
+    return [probes // turns + (turn < probes % turns) for turn in range(turns)]
 
 
 class _Forward:

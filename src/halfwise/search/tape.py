@@ -16,7 +16,7 @@ __all__ = ["Tape"]
 
 Array = NDArray[Any]
 
-SEGMENT_BYTES = 1 << 28
+SEGMENT_BYTES = 1 << 27
 
 
 class Tape:
@@ -31,10 +31,12 @@ class Tape:
         self._assignment = assignment
         self._segments: list[list[ir.Node]] = [[]]
         self._bytes = 0
+        self.widest = 0  # bytes of a tensor
 
     def record(self, step: Step, live: Store) -> None:
         """Take in a node that has just run; `live` holds what later nodes read."""
-        size = sum(a.nbytes for a in step.outputs.values() if isinstance(a, np.ndarray))
+        sizes = [array.nbytes for array in step.outputs.values() if isinstance(array, np.ndarray)]
+        size, self.widest = sum(sizes), max(self.widest, *sizes, 0)
         if self._segments[-1] and self._bytes + size > SEGMENT_BYTES:
             for node in self._segments[-1]:
                 for value in node.outputs:

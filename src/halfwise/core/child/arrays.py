@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.core.contents import tensors_in
+from halfwise.core.set_aside import set_aside
 
 __all__ = ["Arrays", "read_arrays", "write_arrays"]
 
@@ -33,7 +34,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     with np.load(path, allow_pickle=False) as stored:
         names = [str(name) for name in stored["names"]]
         lengths = [int(length) for length in stored["lengths"]]
-        flat = (_read(stored[f"a{index}"]) for index in range(len(stored.files) - 2))
+        flat = (set_aside(_read(stored[f"a{index}"])) for index in range(len(stored.files) - 2))
         return {name: _held(length, flat) for name, length in zip(names, lengths, strict=True)}
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -34,10 +34,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What it answers: JSON values, and arrays."""
+    """What it answers: JSON values, and arrays, which may be made one after another."""
 
     data: Mapping[str, Any]
-    arrays: tuple[Arrays, ...] = ()
+    arrays: Iterable[Arrays] = ()
 
 
 def serve() -> NoReturn:
@@ -80,9 +80,10 @@ def _event(folder: Path, request: Mapping[str, Any], events: IO[str]) -> dict[st
     try:
         function = getattr(import_module(module), name)
         answer = function(Request(request["data"], arrays, lambda text: _tell(events, {"progress": text})))
-        for index, each in enumerate(answer.arrays):
-            write_arrays(folder / f"out-{index}.npz", each)
-        return {"answer": answer.data, "arrays": len(answer.arrays)}
+        count = 0
+        for count, each in enumerate(answer.arrays, 1):
+            write_arrays(folder / f"out-{count - 1}.npz", each)
+        return {"answer": answer.data, "arrays": count}
     except MissingBackend as error:
         return {"missing": str(error)}
     except HalfwiseError as error:

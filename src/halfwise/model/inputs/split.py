@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.core.contents import pieces
 from halfwise.model.inputs.samples import Samples, content_of
 
 __all__ = ["median", "split"]
@@ -52,6 +54,9 @@ def median(rows: Array) -> Array:
 def _norm(array: Array) -> float:
     if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
         return 1.0
-    flat = array.reshape(-1).astype(np.float64)
-    flat = flat[np.isfinite(flat)]
-    return float(np.sqrt(np.sum(flat * flat)))  # a dot product's last bits depend on how many threads there are
+    return math.sqrt(math.fsum(map(_square, pieces(array))))
+
+
+def _square(piece: Array) -> float:
+    wide = piece[np.isfinite(piece)].astype(np.float64)
+    return float(np.sum(wide * wide))  # a dot product's last bits depend on how many threads there are

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from halfwise.core.contents import pieces
 from halfwise.core.metrics import is_float
 from halfwise.core.output_kinds import NO_AXIS, Floor, OutputKind, Part, Reading
 from halfwise.model.model import Model
@@ -106,13 +107,25 @@ def _floor(arrays: Sequence[Array], *, probability: bool) -> Floor:
 
 def _size(arrays: Sequence[Array]) -> float:
     """The root mean square over all samples, each counted alike."""
-    squares = [float(np.mean(np.square(array[np.isfinite(array)], dtype=np.float64))) for array in map(_known, arrays)]
+    squares = [_mean_square(array) for array in arrays]
     return math.sqrt(sum(squares) / len(squares)) if squares else 0.0
 
 
+def _mean_square(array: Array) -> float:
+    known = [(piece.size, float(np.sum(np.square(piece, dtype=np.float64)))) for piece in map(_known, pieces(array))]
+    return math.fsum(total for _, total in known) / max(sum(count for count, _ in known), 1)
+
+
 def _known(array: Array) -> Array:
-    finite = np.isfinite(array)
-    return array[finite] if finite.any() else np.zeros(1)
+    return array[np.isfinite(array)]
+
+
+def _sliced(array: Array, start: int, stop: int, axis: int) -> Array:
+    return array[(slice(None),) * axis + (slice(start, stop),)]
+
+
+def _within_unit(array: Array) -> bool:
+    return all(bool(((known >= 0) & (known <= 1)).all()) for known in map(_known, pieces(array)))
 
 
 def _parts(value: ir.Value, arrays: Sequence[Array]) -> tuple[int, tuple[Part, ...]] | None:
@@ -122,13 +135,12 @@ def _parts(value: ir.Value, arrays: Sequence[Array]) -> tuple[int, tuple[Part, .
     if value.shape is None or any(array.ndim != rank for array in arrays):
         return None
     for axis in range(1 if rank > 1 else 0, rank):
-        pieces = pieces_along(value, axis)
-        if not pieces or any(array.shape[axis] != pieces[-1].stop for array in arrays):
+        units = pieces_along(value, axis)
+        if not units or any(array.shape[axis] != units[-1].stop for array in arrays):
             continue
-        if len(pieces) == 1 and 2 <= pieces[0].stop <= SHORT:
-            pieces = tuple(Piece(at, at + 1, False) for at in range(pieces[0].stop))
-        slices = [[np.take(array, np.arange(p.start, p.stop), axis=axis) for array in arrays] for p in pieces]
-        groups = _groups(pieces, slices)
+        if len(units) == 1 and 2 <= units[0].stop <= SHORT:
+            units = tuple(Piece(at, at + 1, False) for at in range(units[0].stop))
+        groups = _groups(units, [[_sliced(array, p.start, p.stop, axis) for array in arrays] for p in units])
         sizes = [group.size for group in groups if group.size > 0]
         if len(groups) > 1 and max(sizes) >= APART * min(sizes):
             found.append((max(sizes) / min(sizes), axis, tuple(group.part(arrays, axis) for group in groups)))
@@ -149,7 +161,7 @@ class _Group:
     probability: bool
 
     def part(self, arrays: Sequence[Array], axis: int) -> Part:
-        values = [np.take(array, np.arange(self.start, self.stop), axis=axis) for array in arrays]
+        values = [_sliced(array, self.start, self.stop, axis) for array in arrays]
         return Part(self.start, self.stop, _floor(values, probability=self.probability))
 
 
@@ -159,7 +171,7 @@ def _groups(pieces: Sequence[Piece], slices: Sequence[Sequence[Array]]) -> list[
     empty = LEAST * max(sizes)
     groups: list[_Group] = []
     for piece, values, size in zip(pieces, slices, sizes, strict=True):
-        unit = all(bool(((_known(v) >= 0) & (_known(v) <= 1)).all()) for v in values)
+        unit = all(map(_within_unit, values))
         size = size if size > empty else 0.0
         last = groups[-1] if groups else None
         alike = last is not None and (
