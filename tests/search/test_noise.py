@@ -248,6 +248,7 @@ def test_what_the_tape_drops_is_computed_again(monkeypatch: pytest.MonkeyPatch) 
     measure_sensitivity(stepper, sites, zoo.inputs[0], whole)
     once = stepper.executed
     monkeypatch.setattr(tape, "SEGMENT_BYTES", 1 << 17)
+    monkeypatch.setattr(tape, "MOST_SEGMENT_BYTES", 1 << 17)
     cut = Sensitivity()
     measure_sensitivity(stepper, sites, zoo.inputs[0], cut)
     assert cut == whole
@@ -261,6 +262,7 @@ def test_probes_of_wide_tensors_go_back_turn_by_turn(monkeypatch: pytest.MonkeyP
     found, executed = [], []
     for together in (1 << 27, 1):
         monkeypatch.setattr(sensitivity, "GRADIENT_BYTES", together)
+        monkeypatch.setattr(sensitivity, "MOST_GRADIENT_BYTES", together)
         found.append(Sensitivity())
         before = stepper.executed
         measure_sensitivity(stepper, sites, zoo.inputs[0], found[-1], probes=16)
@@ -280,6 +282,7 @@ def test_a_short_way_back_that_is_not_enough_costs_no_second_way_forwards(
 ) -> None:
     zoo = encoder(layers=1)
     monkeypatch.setattr(tape, "SEGMENT_BYTES", segment)
+    monkeypatch.setattr(tape, "MOST_SEGMENT_BYTES", segment)
     sites, stepper = Sites(load(zoo.model)), Stepper(Emulator())
     answers = {"forwards": None, "in full": None, "not enough": False, "enough": True}
     found, cost = dict[str, Sensitivity](), dict[str, float]()
@@ -296,6 +299,7 @@ def test_a_short_way_back_that_is_not_enough_costs_no_second_way_forwards(
 
 def test_the_tape_keeps_no_more_than_a_segment_and_what_crosses_its_border(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tape, "SEGMENT_BYTES", 10 * 4000)
+    monkeypatch.setattr(tape, "MOST_SEGMENT_BYTES", 10 * 4000)
     writer = GraphWriter("long")
     x = writer.input("x", [1000])
     for step in range(40):

@@ -131,7 +131,7 @@ class Helper:
         if self._pool is None or elements < _SMALL:
             done = task()
             return lambda: done
-        while len(self._waiting) >= _MOST_WAITING:
+        while len(self._waiting) >= _MOST_WAITING or (self._waiting and self._waiting[0].done()):
             self._waiting.popleft().exception()
         future = self._pool.submit(task)
         self._waiting.append(future)

@@ -31,7 +31,7 @@ Array = NDArray[Any]
 Sessions = dict[bytes, Session]  # by their content
 
 LIVE_BYTES = 1 << 29  # of tensors that all inputs together hold between segments; beyond it some wait
-LEAST_LIVE_BYTES = 1 << 26  # of a small model, whose weights are soon read once more
+LEAST_LIVE_BYTES = 1 << 27  # of a small model, whose weights are soon read once more
 AT_ONCE_BYTES = 1 << 26  # that one product of the rows of several inputs makes
 
 
@@ -117,7 +117,7 @@ class StreamedSession:
     def _live_bytes(self) -> int:
         """Between segments: the more weights there are, the dearer it is to read them once more."""
         weights = sum(4 * weight.tensor.size for weight in self._weights.values())
-        return min(max(weights // 4, LEAST_LIVE_BYTES), LIVE_BYTES)
+        return min(max(weights, LEAST_LIVE_BYTES), LIVE_BYTES)
 
     def _key(self, feed: Mapping[str, Any]) -> str:
         """Under which the answer is kept; empty where none is."""

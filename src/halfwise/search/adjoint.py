@@ -81,3 +81,5 @@ class Adjoint:
         rounding = self.known.rounding(value)
         if rounding is not None and value.is_graph_output():
             self.known.into.add_handed_out(value, energy(self.known.of[value], rounding.error))
+        if not value.uses():
+            self.known.roundings.pop(value, None)

@@ -29,6 +29,7 @@ Array = NDArray[Any]
 
 SHORT = 1  # probes on a way back that ranks nothing
 GRADIENT_BYTES = 1 << 27  # of the probes that go back together, at the widest tensor
+MOST_GRADIENT_BYTES = 1 << 29  # where the weights, which are not held then, take as much
 
 
 def measure_sensitivity(
@@ -61,7 +62,9 @@ def measure_sensitivity(
 
         def back(probes: int, again: bool = False) -> None:
             seeds, by_name = (seed, into.samples), {kind.output: kind for kind in kinds}
-            turns = _turns(probes, tape.widest)
+            turns = _turns(
+                probes, tape.widest, max(GRADIENT_BYTES, min(sites.model.emulated_bytes, MOST_GRADIENT_BYTES))
+            )
             for turn, count in enumerate(turns):
                 found, own = (into, seeds) if len(turns) == 1 else (Sensitivity(), (*seeds, turn))
                 known = Gradients(stepper, sites, fp32, tape, found, own, count, helper)
@@ -81,9 +84,9 @@ def measure_sensitivity(
     return statistics
 
 
-def _turns(probes: int, widest: int) -> list[int]:
-    """How many probes go back together, turn by turn: their gradients of the widest tensor take `GRADIENT_BYTES`."""
-    together = min(max(GRADIENT_BYTES // max(widest, 1), 1), probes)
+def _turns(probes: int, widest: int, room: int) -> list[int]:
+    """How many probes go back together, turn by turn: their gradients of the widest tensor take no more than `room`."""
+    together = min(max(room // max(widest, 1), 1), probes)
     turns = -(-probes // together)
     return [probes // turns + (turn < probes % turns) for turn in range(turns)]
 

@@ -17,12 +17,13 @@ __all__ = ["Tape"]
 Array = NDArray[Any]
 
 SEGMENT_BYTES = 1 << 27
+MOST_SEGMENT_BYTES = 1 << 28
 
 
 class Tape:
-    """The walk is cut into segments of at most `SEGMENT_BYTES` of tensors. Of all segments but the last, only what
-    later ones read is kept; on the way back each is run once more. So a model of any size costs at most one more
-    forward run, and holds one segment and the tensors that live across its ends.
+    """The walk is cut into segments of at most `SEGMENT_BYTES` of tensors, of a large model more. Of all but the last,
+    only what later ones read is kept; on the way back each is run once more. So a model of any size costs at most one
+    more forward run, and holds one segment and the tensors that live across its ends.
     """
 
     def __init__(self, stepper: Stepper, assignment: Assignment, feeds: Mapping[str, Array]) -> None:
@@ -31,13 +32,14 @@ class Tape:
         self._assignment = assignment
         self._segments: list[list[ir.Node]] = [[]]
         self._bytes = 0
+        self._most = max(SEGMENT_BYTES, min(assignment.sites.model.emulated_bytes, MOST_SEGMENT_BYTES))
         self.widest = 0  # bytes of a tensor
 
     def record(self, step: Step, live: Store) -> None:
         """Take in a node that has just run; `live` holds what later nodes read."""
         sizes = [array.nbytes for array in step.outputs.values() if isinstance(array, np.ndarray)]
         size, self.widest = sum(sizes), max(self.widest, *sizes, 0)
-        if self._segments[-1] and self._bytes + size > SEGMENT_BYTES:
+        if self._segments[-1] and self._bytes + size > self._most:
             for node in self._segments[-1]:
                 for value in node.outputs:
                     if value not in live:
