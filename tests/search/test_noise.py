@@ -276,6 +276,18 @@ def test_probes_of_wide_tensors_go_back_turn_by_turn(monkeypatch: pytest.MonkeyP
     assert parts.handed_out == pytest.approx(whole.handed_out, rel=0.2)
 
 
+def test_an_outputs_own_rounding_is_told_exactly() -> None:
+    """Values that are equal are wrong alike, which changes nothing of their squares."""
+    writer = GraphWriter("outputs")
+    x = writer.input("x", [64, 2])
+    writer.output(writer.op("Relu", [x], "/relu"), "y", [64, 2])
+    feed = {"x": np.where(np.arange(128).reshape(64, 2) % 3, 0.1, 7.3).astype(np.float32)}
+    sites, measured = _measure(writer.model(), feed)
+    error = np.linalg.norm(round_to(feed["x"], Format.FP16).astype(np.float64) - feed["x"])
+    told = measured.handed_out[sites.model.graph.outputs[0]]
+    assert math.sqrt(told) == pytest.approx(error / np.linalg.norm(feed["x"].astype(np.float64)), rel=1e-5)
+
+
 @pytest.mark.parametrize("segment", [tape.SEGMENT_BYTES, 1 << 17], ids=["one segment", "several"])
 def test_a_short_way_back_that_is_not_enough_costs_no_second_way_forwards(
     monkeypatch: pytest.MonkeyPatch, segment: int
