@@ -18,10 +18,11 @@ LEAST_PART = 8  # nodes: a smaller part is likely to be spared
 
 
 def costs_as_much(search: Search, keep: Nodes, cost: Mapping[ir.Node, float], limit: float) -> bool:
-    """Whether any set within the target is seen to cost `limit`, by a run for each part of `keep`.
+    """Whether any set within the target is seen to cost `limit`, by a run for each part of `keep`; no where that cannot
+    be told.
 
     Each part is in FP16 by itself, and all else in FP32. Where that misses the target, any set without the part does:
-    it rounds as much and more. What cannot be told so is no.
+    it rounds as much and more. Only roundings that cancel each other may make it tell too much.
     """
     nodes = sorted(keep - search.must, key=lambda node: search.sites.of[node].index)
     everything = frozenset(site.node for site in search.sites.free) - search.sites.forced

@@ -41,6 +41,7 @@ __all__ = ["AppliedRepair", "RepairSelector", "Selection"]
 ROUNDS = 3  # repairs may uncover places for others
 REACH = 2  # nodes from an FP32 node within which a repair may help it
 WORTH = 0.5  # cost that repairs have to save: less is no more than another choice between equals
+DEARER = 2.0  # times the answer with repairs: what one without costs at least, where it is not pruned
 PROMISING = 0.5  # of the all-FP16 error that a repair leaves
 HOPELESS = 0.8  # of it, foreseen at best: well above, as what is foreseen is no bound
 
@@ -117,7 +118,7 @@ class RepairSelector:
         if not final.repairs or not final.solution.keep or not search.judge.affords(Untried.REPAIRS, 2):
             return None
         many = plain.met and final.met and len(keep) > MANY and not search.judge.spent
-        if many and noise is not None and costs_as_much(search, keep, noise.cost, final.cost + WORTH):
+        if many and noise is not None and costs_as_much(search, keep, noise.cost, DEARER * final.cost + WORTH):
             return None
         return pruned(plain, names={node.name for node in final.solution.keep})
 
