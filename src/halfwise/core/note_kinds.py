@@ -84,6 +84,7 @@ class NoteKind(Enum):
     SEARCHED_TWICE_IN_VAIN = "searched-twice-in-vain"
     OVERFLOW_HEALED = "overflow-healed"
     OVERFLOW_LEFT = "overflow-left"
+    GUARD_VANISHES = "guard-vanishes"
     EMULATOR_AGREES, NOT_RANKED = "emulator-agrees", "not-ranked"
     DELIVERED_NOT_RUN = "delivered-not-run"
     WEIGHTS_TOO_LARGE, NO_CPU_KERNEL, CPU_MAY_CRASH = "weights-too-large", "no-cpu-kernel", "cpu-may-crash"

@@ -55,6 +55,7 @@ _WARNINGS = frozenset(
         NoteKind.CLAMPED_WEIGHTS,
         NoteKind.SEARCHED_TWICE_IN_VAIN,
         NoteKind.OVERFLOW_LEFT,
+        NoteKind.GUARD_VANISHES,
         NoteKind.EMULATOR_AGREES,
         NoteKind.DELIVERED_FAILS,
         NoteKind.DELIVERED_MISSES,

@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from halfwise.model.moving import FROM_FIRST
+from halfwise.model.moving import FROM_FIRST, Move, movers
 from halfwise.model.patterns.view import View, attribute
 from halfwise.repair.graph_edit import GraphEdit, whole
 from halfwise.repair.rule import Ranges
@@ -26,6 +26,7 @@ _KEEPS_SIGN = FROM_FIRST | frozenset(
     """Dropout ReduceSum ReduceMean ReduceMax ReduceMin MaxPool AveragePool GlobalAveragePool GlobalMaxPool
     CumSum""".split()
 )
+_SCATTERS = movers(Move.SCATTER)
 _BOTH = frozenset({"Add", "Mul", "Div", "MatMul", "Concat", "Sum", "Max", "Min"})
 _DEPTH = 8
 _FAINT = 2.0**-11
@@ -122,6 +123,11 @@ def never_negative(view: View, value: ir.Value | None, depth: int = _DEPTH) -> b
         low = attribute(node, "min", None)
         low = view.scalar(node.inputs[1]) if low is None and len(node.inputs) > 1 else low
         return (low is not None and low >= 0) or never_negative(view, node.inputs[0], depth - 1)
+    if node.op_type == "ConstantOfShape":
+        filler = attribute(node, "value", None)
+        return filler is None or bool((filler.numpy() >= 0).all())
+    if node.op_type in _SCATTERS:  # whatever its `reduction`
+        return all(never_negative(view, node.inputs[slot], depth - 1) for slot in (0, 2))
     if node.op_type in _KEEPS_SIGN:
         return never_negative(view, node.inputs[0], depth - 1)
     return node.op_type in _BOTH and all(never_negative(view, each, depth - 1) for each in node.inputs)

@@ -1,10 +1,10 @@
 """Finds what a decision leaves infinite inside: finite in FP32, not finite in FP16, and no harmless matter.
 
 What other inputs may be expected to lose counts, too, from how far a tensor's largest and smallest values spread over
-the inputs seen. An output may hide it: a norm whose squares overflow gives zeros, and the tolerance may bear that on
-the samples seen. It is harmless where it vanishes in FP32 itself: a mask in a softmax, the exponential of minus
-infinity, what a Clip, a Min, a Tanh or a Where behind it replaces. Each overflow is followed through the FP32 model,
-from each reader by itself.
+the inputs seen; so does a divisor that lost its guard, of a sum that they may leave empty. An output may hide it: a
+norm whose squares overflow gives zeros, and the tolerance may bear that on the samples seen. It is harmless where it
+vanishes in FP32 itself: a mask in a softmax, the exponential of minus infinity, what a Clip, a Min, a Tanh or a Where
+behind it replaces. Each overflow is followed through the FP32 model, from each reader by itself.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.absorption import Overflow, overflowed
 from halfwise.search.clamped import Clamped
+from halfwise.search.empty_sums import unguarded
 from halfwise.search.tensor_statistics import TensorStatistics
 from halfwise.search.unseen_bound import spread
 
@@ -51,7 +52,7 @@ def may_overflow(sites: Sites, statistics: TensorStatistics) -> bool:
         hidden = statistics.over(_terms(value))[0] * sites.fmt.unit_roundoff * OTHER_INPUTS
         if 0 < statistics.tensors[value].min_abs < max(least, hidden):
             return True
-    return False
+    return bool(unguarded(sites))
 
 
 def _divided_by(sites: Sites) -> Iterator[tuple[ir.Node, ir.Value]]:
@@ -117,6 +118,7 @@ def suspects(sites: Sites, seen: Sequence[TensorStatistics], room: Headroom, kep
         small = any(0 < each.over((value,))[1] < limit for each in seen)
         if small and not covered(value.producer(), node, *(term.producer() for term in terms)):
             found.add(value)
+    found.update(value for value, nodes in unguarded(sites).items() if not covered(*nodes))
     return frozenset(found)
 
 
@@ -164,6 +166,7 @@ class _Walk:
         self.differences: dict[ir.Value, _Difference] = {}
         self.stepper = stepper
         self.sites = sites
+        self.unguarded = unguarded(sites)
         self.fp32 = Assignment(sites, {})
         self.found: set[Nodes] = set()
         self.infinite: dict[ir.Value, _Infinite] = {}
@@ -247,19 +250,24 @@ class _Walk:
         array = store.read(value, None)
         if not isinstance(array, np.ndarray) or array.dtype != np.float32:
             return
-        room, known = self.room.quieter.get(value, 1.0), self.differences.get(value)
-        quieter = array / np.float32(room)
-        gone = round_to(quieter, self.sites.fmt) == 0
-        if known is not None:
-            gone |= np.abs(quieter) <= known.resolution
-        gone &= array != 0
+        gone, makers = self._gone(value, array)
         if not gone.any():
             return
         flushed = np.where(gone, np.float32(0), array)
         outputs = self.stepper.run(step.node, self.fp32, store, {value: flushed})
         if any((np.isfinite(step.outputs[v]) & ~np.isfinite(changed)).any() for v, changed in outputs.items()):
-            makers = known.makers if known is not None else frozenset()
             yield self._free(value.producer()) | self._free(step.node) | makers, value, flushed
+
+    def _gone(self, value: ir.Value, array: Array) -> tuple[Array, Nodes]:
+        """Where FP16 may make zero of what is not, and who else would have to be in FP32."""
+        if value in self.unguarded:
+            return array != 0, frozenset[ir.Node]().union(*map(self._free, self.unguarded[value]))
+        known = self.differences.get(value)
+        quieter = array / np.float32(self.room.quieter.get(value, 1.0))
+        gone = round_to(quieter, self.sites.fmt) == 0
+        if known is not None:
+            gone |= np.abs(quieter) <= known.resolution
+        return gone & (array != 0), known.makers if known is not None else frozenset()
 
     def _subtract(self, step: Step, store: Store) -> None:
         """Of a sum that may be near zero, and that something divides by: what the rounding of its terms hides."""

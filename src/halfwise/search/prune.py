@@ -14,7 +14,7 @@ from halfwise.core.wording import counted
 from halfwise.search.run_counter import Untried
 from halfwise.search.sets import Sets, worst_first
 
-__all__ = ["NEAR", "Kept", "Pruning", "kept_node"]
+__all__ = ["MANY", "NEAR", "Kept", "Pruning", "kept_node"]
 
 MANY = 64  # FP32 nodes from which proving each one's need alone costs more than it is worth
 PROOF_RUNS = (64.0, 8.0)  # model runs that may be spent on putting nodes back one at a time: of few nodes, of many

@@ -26,7 +26,9 @@ from halfwise.search.context import EvaluationContext
 from halfwise.search.diagnosis import Diagnosis, diagnose
 from halfwise.search.faithful import FAITHFUL_ON, Faithfulness
 from halfwise.search.journal import Journal, digest
+from halfwise.search.least_cost import costs_as_much
 from halfwise.search.nearby import around, nearest
+from halfwise.search.prune import MANY
 from halfwise.search.repair_gain import least_left, noise_left
 from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS, Search
@@ -39,6 +41,7 @@ __all__ = ["AppliedRepair", "RepairSelector", "Selection"]
 ROUNDS = 3  # repairs may uncover places for others
 REACH = 2  # nodes from an FP32 node within which a repair may help it
 WORTH = 0.5  # cost that repairs have to save: less is no more than another choice between equals
+DEARER = 2.0  # times the answer with repairs: what one without costs at least, where it is not pruned
 PROMISING = 0.5  # of the all-FP16 error that a repair leaves
 HOPELESS = 0.8  # of it, foreseen at best: well above, as what is foreseen is no bound
 
@@ -104,11 +107,20 @@ class RepairSelector:
             current = better
         diagnosis = _diagnosis(plain, seen)
         final = pruned(self._without_idle(current, plain))
-        if final.repairs and final.solution.keep and plain.search.judge.affords(Untried.REPAIRS, 2):
-            without = pruned(plain, names={node.name for node in final.solution.keep})
-            if without.cost < final.cost + WORTH:
-                return Selection(sped(without), (), diagnosis)
+        without = self._without_any(plain, final)
+        if without is not None and without.cost < final.cost + WORTH:
+            return Selection(sped(without), (), diagnosis)
         return Selection(sped(final), self._applied(final, plain), diagnosis)
+
+    def _without_any(self, plain: Attempt, final: Attempt) -> Attempt | None:
+        """The pruned answer without repairs; None where none were chosen, or it is seen to be dearer than with them."""
+        search, keep, noise = plain.search, plain.solution.keep, plain.solution.noise
+        if not final.repairs or not final.solution.keep or not search.judge.affords(Untried.REPAIRS, 2):
+            return None
+        many = plain.met and final.met and len(keep) > MANY and not search.judge.spent
+        if many and noise is not None and costs_as_much(search, keep, noise.cost, DEARER * final.cost + WORTH):
+            return None
+        return pruned(plain, names={node.name for node in final.solution.keep})
 
     def _as_before(self, plain: Attempt, rules: Sequence[Rule]) -> Attempt | None:
         """With the repairs of an earlier search, where they pay here, too: there may be no runs to find them again."""

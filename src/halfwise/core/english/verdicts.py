@@ -111,11 +111,16 @@ VERDICTS = {
         "The decision misses the tolerance under {profiles:plain}, and a second search found none that meets it."
     ),
     NoteKind.OVERFLOW_HEALED: (
-        "The first decision kept the tolerance although values overflow at {nodes:list}. This one keeps them finite."
+        "The first decision kept the tolerance although values overflow, or may with other inputs, at "
+        "{nodes:list}. This one keeps them finite."
     ),
     NoteKind.OVERFLOW_LEFT: (
-        "Left inside: values that are finite in FP32 overflow at {nodes:list}. The outputs hold on these samples only "
-        "because they hide it."
+        "Left inside: values that are finite in FP32 overflow, or may with other inputs, at {nodes:list}. That the "
+        "outputs hold is known of these samples only."
+    ),
+    NoteKind.GUARD_VANISHES: (
+        "The epsilon {epsilon:number} guards {count:many {guards}} and is 0 in FP16 at {nodes:list}: an input that "
+        "needs the guard gives infinity or NaN."
     ),
     NoteKind.EMULATOR_AGREES: (
         "The emulator finds the model within the tolerance. The backend computes something that the profile "

@@ -22,6 +22,7 @@ from halfwise.verbs.fix.model_inputs import InputEffect, input_findings, measure
 from halfwise.verbs.fix.prepare import Prepared
 from halfwise.verbs.fix.promise import Promise, promise_of
 from halfwise.verbs.fix.rollout_errors import rollout_record
+from halfwise.verbs.fix.vanished_guards import vanished_guards
 
 __all__ = ["Judgement", "input_note", "judge"]
 
@@ -56,6 +57,7 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
     left = [Note.of(NoteKind.OVERFLOW_LEFT, nodes=list(found.lost))] if found.lost and fixed.met else []
     notes = (
         *left,
+        *vanished_guards(decided.sites, decision.formats),
         *(promise.notes() if promise is not None else ()),
         *floors,
         *_typed_notes(measured),

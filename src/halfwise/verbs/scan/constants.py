@@ -13,8 +13,7 @@ from halfwise.core.finding import Finding, Where
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.families import PRODUCTS, RECURRENT
-from halfwise.model.moving import FROM_FIRST, Move, movers
-from halfwise.model.patterns.roots import clip_bounds
+from halfwise.model.patterns.guards import Guard, find_guards
 from halfwise.model.patterns.view import View, attribute
 from halfwise.precision.sites import Sites
 from halfwise.verbs.scan.masks import Mask, follow_masks
@@ -23,8 +22,6 @@ from halfwise.verbs.scan.weights import InitializerCounts
 __all__ = ["constant_findings"]
 
 _FP16 = Format.FP16
-_STEPS = 6
-_THROUGH = FROM_FIRST | movers(Move.CAST) | {"Sqrt", "ReduceSum", "Mul"}
 _BROKEN_BY_INFINITY = PRODUCTS | RECURRENT | {"BatchNormalization", "Div"}
 _LISTED = 16
 
@@ -88,19 +85,12 @@ def _mask_findings(masks: Sequence[Mask]) -> Iterator[Finding]:
 def _epsilon_findings(view: View, sites: Sites) -> Iterator[Finding]:
     """One finding per epsilon and per thing that it guards."""
     groups: dict[tuple[float, str], list[ir.Node]] = {}
-    for node in view.of("Add", "Max", "Clip"):
-        if not sites.of[node].free:
-            continue
-        if node.op_type == "Clip":
-            epsilon = clip_bounds(view, node)[0]
-        else:
-            pair = view.with_number(node)
-            epsilon = pair[1] if pair is not None else None
-        if epsilon is None or not 0.0 < epsilon < _FP16.smallest_subnormal:
-            continue
-        guards = _guards(view, node.outputs[0], _STEPS)
-        if guards is not None:
-            groups.setdefault((epsilon, guards), []).append(node)
+    first = dict[ir.Node, Guard]()
+    for guard in find_guards(view, _FP16.smallest_subnormal):
+        if sites.of[guard.nodes[0]].free:
+            first.setdefault(guard.nodes[0], guard)
+    for node, guard in first.items():
+        groups.setdefault((guard.epsilon, guard.guards), []).append(node)
     for (epsilon, guards), nodes in groups.items():
         places = [node.name or "" for node in nodes]
         rounded = float(np.float16(epsilon))
@@ -110,26 +100,6 @@ def _epsilon_findings(view: View, sites: Sites) -> Iterator[Finding]:
             note = Note.of(NoteKind.EPSILON_CHANGES, epsilon=epsilon, count=len(nodes), guards=guards, fp16=rounded)
         numbers = {"epsilon": epsilon, "fp16": rounded, "count": len(nodes), "nodes": places[:_LISTED]}
         yield finding("HW114", Where("node", places[0]), note, numbers)
-
-
-def _guards(view: View, value: ir.Value, steps: int) -> str | None:
-    """What an epsilon keeps from zero, a few steps on: a division or a logarithm."""
-    for node, slot in view.uses(value):
-        if node.domain:
-            continue
-        if node.op_type == "Log":
-            return "logarithm"
-        power = view.scalar(node.inputs[1]) if node.op_type == "Pow" and slot == 0 else None
-        if node.op_type == "Reciprocal" or (node.op_type == "Div" and slot == 1) or (power is not None and power < 0):
-            return "division"
-        passes = node.op_type in _THROUGH or power is not None
-        if node.op_type == "Mul":
-            passes = view.scalar(node.inputs[1 - slot]) is not None
-        if passes and slot == 0 and steps:
-            found = _guards(view, node.outputs[0], steps - 1)
-            if found is not None:
-                return found
-    return None
 
 
 # -- infinities -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,58 @@
+"""Small numbers that keep a divisor or the operand of a logarithm from zero: x + epsilon, max(x, epsilon)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from halfwise.model.moving import FROM_FIRST, Move, movers
+from halfwise.model.patterns.roots import clip_bounds
+from halfwise.model.patterns.view import View
+
+__all__ = ["Guard", "find_guards"]
+
+_STEPS = 6
+_THROUGH = FROM_FIRST | movers(Move.CAST) | {"Sqrt", "ReduceSum", "Mul"}
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`nodes` leads from the guard to what it guards, a few steps on: a "division" or a "logarithm"."""
+
+    value: ir.Value
+    epsilon: float
+    nodes: tuple[ir.Node, ...]
+    guards: str
+
+
+def find_guards(view: View, below: float) -> Iterator[Guard]:
+    """Smaller ones, once for each of what they guard."""
+    for node in view.of("Add", "Max", "Clip"):
+        if node.op_type == "Clip":
+            value, epsilon = node.inputs[0], clip_bounds(view, node)[0]
+        else:
+            value, epsilon = view.with_number(node) or (None, None)
+        if value is not None and epsilon is not None and 0.0 < epsilon < below:
+            for nodes, guards in _ways(view, node.outputs[0], _STEPS):
+                yield Guard(value, epsilon, (node, *nodes), guards)
+
+
+def _ways(view: View, value: ir.Value, steps: int) -> Iterator[tuple[tuple[ir.Node, ...], str]]:
+    for node, slot in view.uses(value):
+        if node.domain:
+            continue
+        if node.op_type == "Log":
+            yield (node,), "logarithm"
+            continue
+        power = view.scalar(node.inputs[1]) if node.op_type == "Pow" and slot == 0 else None
+        if node.op_type == "Reciprocal" or (node.op_type == "Div" and slot == 1) or (power is not None and power < 0):
+            yield (node,), "division"
+            continue
+        passes = node.op_type in _THROUGH or power is not None
+        if node.op_type == "Mul":
+            passes = view.scalar(node.inputs[1 - slot]) is not None
+        if passes and slot == 0 and steps:
+            for nodes, guards in _ways(view, node.outputs[0], steps - 1):
+                yield (node, *nodes), guards

@@ -1,0 +1,126 @@
+"""A guard that FP16 rounds to 0: kept in FP32 or rewritten where a graph may leave a sum empty, told elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto
+
+from halfwise import fix
+from halfwise.core.notes import NoteKind
+from tests.models.build import model, node, value, weight
+from tests.support.messages import kinds, only
+
+NODES, WIDTH = 12, 8
+Feed = Mapping[str, NDArray[Any]]
+
+
+def attention(by_edge: bool = False, epsilon: float = 1e-16, start: float = 0.0) -> onnx.ModelProto:
+    """A graph attention layer. Its softmax over a node's edges divides each edge's share, or the sum for the node."""
+    rng = np.random.default_rng(0)
+    weights = [
+        weight("w", rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) * 0.4),
+        weight("a", rng.standard_normal((WIDTH, 1)).astype(np.float32) * 0.3),
+        weight("least", np.float32(epsilon)),
+        weight("start", np.full((1, 1), start, np.float32)),
+        weight("one", np.array([NODES, 1])),
+        weight("all", np.array([NODES, WIDTH])),
+        weight("last", np.array([-1])),
+    ]
+    nodes = [
+        node("MatMul", "x w", "h"),
+        node("Gather", "h from", "sent", axis=0),
+        node("Gather", "h to", "met", axis=0),
+        node("Add", "sent met", "both"),
+        node("LeakyRelu", "both", "e"),
+        node("MatMul", "e a", "logits"),
+        node("Exp", "logits", "p"),
+        node("Unsqueeze", "to last", "places"),
+        node("Expand", "start one", "none"),
+        node("ScatterND", "none places p", "total", reduction="add"),
+        node("ConstantOfShape", "all", "nothing"),
+    ]
+    by_node = [
+        node("Mul", "p sent", "messages"),
+        node("ScatterND", "nothing places messages", "sums", reduction="add"),
+        node("Add", "total least", "guarded"),
+        node("Div", "sums guarded", "y"),
+    ]
+    of_each = [
+        node("Add", "total least", "kept"),
+        node("Gather", "kept to", "guarded", axis=0),
+        node("Div", "p guarded", "shares"),
+        node("Mul", "shares sent", "messages"),
+        node("ScatterND", "nothing places messages", "y", reduction="add"),
+    ]
+    edges = [value(name, TensorProto.INT64, ("edges",)) for name in ("from", "to")]
+    inputs = [value("x", shape=(NODES, WIDTH)), *edges]
+    whole = [*nodes, *(of_each if by_edge else by_node)]
+    return model(whole, inputs, [value("y", shape=(NODES, WIDTH))], weights)
+
+
+def graph(seed: int, alone: Sequence[int] = ()) -> Feed:
+    """Every node has an edge that leads to it, but those `alone`."""
+    rng = np.random.default_rng(seed)
+    to = np.concatenate([np.arange(NODES), rng.integers(0, NODES, 20)])
+    to = to[~np.isin(to, alone)]
+    return {
+        "x": rng.standard_normal((NODES, WIDTH)).astype(np.float32),
+        "from": rng.integers(0, NODES, len(to)),
+        "to": to,
+    }
+
+
+GRAPHS = [graph(seed) for seed in range(4)]
+
+
+def answer(folder: Path, feed: Feed) -> NDArray[Any]:
+    (path,) = folder.glob("*.onnx")
+    return np.asarray(ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, dict(feed))[0])
+
+
+def test_a_node_without_edges_is_no_nan(tmp_path: Path) -> None:
+    made = fix(attention(), GRAPHS, out=tmp_path / "out")
+    assert made.met and {"n_guarded", "n_y"} <= set(made.fp32_nodes)
+    assert set(only(made.notes, NoteKind.OVERFLOW_HEALED).values["nodes"]) == {"n_guarded", "n_y"}
+    assert NoteKind.GUARD_VANISHES not in kinds(made.notes)
+    assert np.isfinite(answer(tmp_path / "out", graph(9, alone=(3,)))).all()
+
+
+def test_what_lies_between_the_guard_and_the_division_is_kept_with_them() -> None:
+    made = fix(attention(by_edge=True), GRAPHS)
+    assert made.met and {"n_kept", "n_guarded", "n_shares"} <= set(made.fp32_nodes)
+
+
+def test_a_repair_takes_their_place_where_it_can(tmp_path: Path) -> None:
+    made = fix(attention(epsilon=1e-9), GRAPHS, out=tmp_path / "out")
+    assert {repair.rule for repair in made.plan.repairs} == {"HW404"}
+    assert not {"n_guarded", "n_y"} & set(made.fp32_nodes)
+    assert NoteKind.GUARD_VANISHES not in kinds(made.notes)
+    assert np.isfinite(answer(tmp_path / "out", graph(9, alone=(3,)))).all()
+
+
+@pytest.mark.parametrize("harmless", [{"epsilon": 1e-6}, {"start": 1.0}], ids=["kept in FP16", "never empty"])
+def test_nothing_is_kept_for_a_guard_that_holds_or_is_not_needed(harmless: dict[str, float]) -> None:
+    made = fix(attention(**harmless), GRAPHS)
+    assert made.met and not {"n_guarded", "n_y"} & set(made.fp32_nodes)
+    assert NoteKind.OVERFLOW_HEALED not in kinds(made.notes)
+
+
+def test_a_guard_that_is_left_is_told_as_scan_tells_it() -> None:
+    """Of no sum over edges: whether another input needs it is not known."""
+    made = fix(attention(start=1.0), GRAPHS)
+    told = only(made.notes, NoteKind.GUARD_VANISHES).values
+    assert (told["epsilon"], told["count"], list(told["nodes"])) == (pytest.approx(1e-16), 1, ["n_guarded"])
+
+
+def test_so_is_one_that_the_user_forces() -> None:
+    made = fix(attention(), GRAPHS, force=["name:n_guarded", "name:n_y"], repairs="none")
+    assert {NoteKind.OVERFLOW_LEFT, NoteKind.GUARD_VANISHES} <= set(kinds(made.notes))
