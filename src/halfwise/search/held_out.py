@@ -20,6 +20,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
 from halfwise.precision.sites import Sites
 from halfwise.repair import Repair, Rule
+from halfwise.search.applied_repairs import AppliedRepair
 from halfwise.search.attempt import Attempt
 from halfwise.search.choose import least_step
 from halfwise.search.context import EvaluationContext
@@ -30,7 +31,7 @@ from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Judge, Measured, over_all, unseen_bound
 from halfwise.search.noise_model import NoiseModel, noise_of_one
 from halfwise.search.prune import Kept, kept_node
-from halfwise.search.repair_selector import AppliedRepair, RepairSelector, Selection
+from halfwise.search.repair_selector import RepairSelector, Selection
 from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS, Point, Search
 from halfwise.search.variants import JUDGED, worth_variants

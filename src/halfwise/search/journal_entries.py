@@ -46,10 +46,12 @@ class SetEntry(Record, frozen=True):
     runs: Runs
     chances: tuple[Amount, ...] = ()
     smooth: tuple[Ratio, ...] = ()
+    hardest: tuple[tuple[int, Ratio], ...] = ()  # of samples with steps: the worst finite one, and its error
 
     def of(self, samples: int) -> bool:
         """Whether it is of so many."""
-        return len(self.loads) == samples and {len(self.chances), len(self.smooth)} <= {0, samples}
+        more = {len(self.chances), len(self.smooth), len(self.hardest)}
+        return len(self.loads) == samples and more <= {0, samples}
 
 
 class OneEntry(Record, frozen=True):

@@ -221,6 +221,17 @@ class Judge:
         return answered(self.emulator.session(Assignment(self.sites, {})), self.feeds)
 
     @property
+    def lengths(self) -> tuple[int, ...]:
+        """The steps of each sample."""
+        return tuple(map(len, self._steps)) or (1,) * len(self.feeds)
+
+    def step(self, index: int, number: int) -> tuple[Mapping[str, Array], Outputs]:
+        """One of them, with the state that FP32 had come to, and FP32's answer."""
+        if self._steps:
+            return self._steps[index][number], self.trajectories[index][number]
+        return self.feeds[index], self.references[index]
+
+    @property
     def spent(self) -> bool:
         """Whether the runs are used up that may go into saving nodes."""
         return self.counter.spent(self.executions)

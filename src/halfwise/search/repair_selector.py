@@ -18,16 +18,16 @@ from halfwise.model.inputs.feed import Feed
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
-from halfwise.precision.plan_document import RepairRecord
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges, Repair, Rule, found_by
+from halfwise.search.applied_repairs import AppliedRepair, applied_repairs
 from halfwise.search.attempt import Attempt, RepairSet, pruned, sped
 from halfwise.search.context import EvaluationContext
 from halfwise.search.diagnosis import Diagnosis, diagnose
 from halfwise.search.faithful import FAITHFUL_ON, Faithfulness
 from halfwise.search.journal import Journal, digest
 from halfwise.search.least_cost import costs_as_much
-from halfwise.search.nearby import around, nearest
+from halfwise.search.nearby import around
 from halfwise.search.prune import MANY
 from halfwise.search.repair_gain import least_left, noise_left
 from halfwise.search.run_counter import Untried
@@ -36,7 +36,7 @@ from halfwise.search.sets import worst_first
 from halfwise.search.tensor_statistics import TensorStatistics, ranges_if_asked, ranges_of
 from halfwise.search.wrapped import kept_before
 
-__all__ = ["AppliedRepair", "RepairSelector", "Selection"]
+__all__ = ["RepairSelector", "Selection"]
 
 ROUNDS = 3  # repairs may uncover places for others
 REACH = 2  # nodes from an FP32 node within which a repair may help it
@@ -46,17 +46,6 @@ PROMISING = 0.5  # of the all-FP16 error that a repair leaves
 HOPELESS = 0.8  # of it, foreseen at best: well above, as what is foreseen is no bound
 
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True)
-class AppliedRepair:
-    """A repair that was applied, and what it saved: the nodes there that were in FP32 without any repair."""
-
-    repair: Repair
-    saved: tuple[str, ...]
-
-    def document(self) -> RepairRecord:
-        return self.repair.document(self.saved)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +99,7 @@ class RepairSelector:
         without = self._without_any(plain, final)
         if without is not None and without.cost < final.cost + WORTH:
             return Selection(sped(without), (), diagnosis)
-        return Selection(sped(final), self._applied(final, plain), diagnosis)
+        return Selection(sped(final), applied_repairs(final, plain), diagnosis)
 
     def _without_any(self, plain: Attempt, final: Attempt) -> Attempt | None:
         """The pruned answer without repairs; None where none were chosen, or it is seen to be dearer than with them."""
@@ -164,21 +153,6 @@ class RepairSelector:
             notify=self.notify,
             table=self.context.table(sites, self.feeds),
             walks=self.context.walks,
-        )
-
-    def _applied(self, final: Attempt, plain: Attempt) -> tuple[AppliedRepair, ...]:
-        """The FP32 nodes that are no more, each under the repair that is at that node or nearest to it."""
-        kept = {node.name for node in final.solution.keep}
-        saved: list[list[str]] = [[] for _ in final.repairs]
-        places = {
-            name: index for index, (_, repair) in reversed(list(enumerate(final.repairs))) for name in repair.nodes
-        }
-        for node in sorted(plain.solution.keep, key=lambda each: plain.search.sites.of[each].index):
-            index = nearest(node, places) if node.name not in kept else None
-            if index is not None:
-                saved[index].append(node.name or "")
-        return tuple(
-            AppliedRepair(repair, tuple(names)) for (_, repair), names in zip(final.repairs, saved, strict=True)
         )
 
     # -- trying -----------------------------------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import onnx_ir as ir
 
@@ -21,6 +23,7 @@ from halfwise.search.run_counter import RunCounter
 
 __all__ = ["Sets", "Trial", "worst_first"]
 
+WALKED_STEPS = 3  # of a stream, at most, in which nodes are reverted by themselves
 ALIKE = 0.9  # of the largest error: samples that all have so much do not tell which is the worst
 
 
@@ -57,37 +60,45 @@ class Sets:
         self.label = label
         self.model = model
         self.measured: dict[frozenset[ir.Node], Measured] = {}
+        self._hardest: dict[int, tuple[int, float]] = {}  # by sample: the step of the largest finite error of any set
 
     def measure(self, keep: frozenset[ir.Node]) -> Measured:
         """The error with just these nodes in FP32; each set is run once."""
         if keep not in self.measured:
             key = self.key("measure", *sorted(n.name or "" for n in keep))
             known = self.journal.get(key, SetEntry, lambda entry: entry.of(len(self.judge.feeds)))
-            if known is not None:
-                self.counter.remember(self.journal.runs(key))
-                self.measured[keep] = Measured(
-                    known.loads,
-                    question=self.judge.question,
-                    uncompared=known.uncompared,
-                    chances=known.chances,
-                    smooth=known.smooth,
-                )
-            else:
-                before = self.counter.samples
-                found = self.measured[keep] = self.judge.measure(self.assignment(keep))
-                entry: dict[str, object] = {
-                    "loads": [str(x) for x in found.ratios],
-                    "uncompared": list(found.uncompared),
-                    **(
-                        {"chances": list(found.chances), "smooth": [str(x) for x in found.smooth]}
-                        if any(found.chances)
-                        else {}
-                    ),
-                }
-                self.journal.put(key, {**entry, "runs": self.counter.samples - before})
+            self.measured[keep] = self._run(keep, key) if known is None else self._known(known, key)
             for index, ratio in enumerate(self.measured[keep].ratios):
                 self._remember(keep, index, ratio)
         return self.measured[keep]
+
+    def _run(self, keep: frozenset[ir.Node], key: str) -> Measured:
+        before = self.counter.samples
+        found = self.judge.measure(self.assignment(keep))
+        entry: dict[str, object] = {"loads": [str(x) for x in found.ratios], "uncompared": list(found.uncompared)}
+        if any(found.chances):
+            entry |= {"chances": list(found.chances), "smooth": [str(x) for x in found.smooth]}
+        if hardest := tuple(map(_hardest, found.steps)):
+            entry["hardest"] = [[step, str(ratio)] for step, ratio in hardest]
+        self.journal.put(key, {**entry, "runs": self.counter.samples - before})
+        self._harder(hardest)
+        return found
+
+    def _known(self, known: SetEntry, key: str) -> Measured:
+        self.counter.remember(self.journal.runs(key))
+        self._harder(known.hardest)
+        return Measured(
+            known.loads,
+            question=self.judge.question,
+            uncompared=known.uncompared,
+            chances=known.chances,
+            smooth=known.smooth,
+        )
+
+    def _harder(self, hardest: Sequence[tuple[int, float]]) -> None:
+        for index, (step, ratio) in enumerate(hardest):
+            if ratio > self._hardest.get(index, (0, 0.0))[1]:
+                self._hardest[index] = step, ratio
 
     def tried(self, keep: frozenset[ir.Node], target: float) -> Trial:
         """What these nodes in FP32 leave. Where the sample that is likely to do worst is above `target` by itself, the
@@ -122,7 +133,7 @@ class Sets:
 
     def revert_alone(self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int) -> dict[ir.Node, float]:
         """The ratio on one sample with each node alone reverted."""
-        if self.alone(nodes) >= len(nodes) * (1 + len(self.judge.also)):
+        if self.alone(nodes) >= len(nodes) * max(self.judge.lengths) * (1 + len(self.judge.also)):
             return {node: self.measure_one(keep - {node}, index) for node in nodes}
         names = sorted(n.name or "" for n in keep)
         key = self.key("put-back", index, *names, "-", *(n.name for n in nodes))
@@ -131,17 +142,9 @@ class Sets:
             self.counter.remember(self.journal.runs(key))
             loads = zip(nodes, known.loads, strict=True)
             return {node: self._remember(keep - {node}, index, ratio) for node, ratio in loads}
-        main = self.sites.model.graph
-        before, reference = self.stepper.executed, self.judge.references[index]
-        ratios: dict[ir.Node, float] = {}
+        before, ratios = self.stepper.executed, dict[ir.Node, float]()
         with suppress(InputError):
-            ratios = revert_alone(
-                self.stepper,
-                self.assignment(keep),
-                [n for n in nodes if n.graph is main],
-                self.judge.feeds[index],
-                lambda outputs: self.judge.ratio_of(reference, outputs),
-            )
+            ratios = self._walked(keep, [node for node in nodes if node.graph is self.sites.model.graph], index)
         runs = self.stepped(before)
         for node in nodes:
             if node not in ratios:  # inside a subgraph, or another node does not run alone: the whole does
@@ -149,10 +152,21 @@ class Sets:
         self.journal.put(key, {"loads": [str(ratios[n]) for n in nodes], "runs": runs})
         return {node: self._remember(keep - {node}, index, ratio) for node, ratio in ratios.items()}
 
+    def _walked(self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int) -> dict[ir.Node, float]:
+        """The same beside walks of the sample: of a stream's first step, which may be as no other, of the last, and of
+        the one that was seen to be the hardest."""
+        decision, judge = self.assignment(keep), self.judge
+        found = []
+        for number in sorted({0, judge.lengths[index] - 1, self._hardest.get(index, (0, 0.0))[0]}):
+            feed, right = judge.step(index, number)
+            found.append(revert_alone(self.stepper, decision, nodes, feed, partial(judge.ratio_of, right)))
+        return {node: max(each[node] for each in found) for node in nodes}
+
     def alone(self, nodes: Sequence[ir.Node]) -> float:
-        """Executions, at most, of one walk in which each of these nodes is reverted: all that comes behind it is
+        """Executions, at most, of the walks in which each of these nodes is reverted: all that comes behind it is
         computed anew."""
-        return 1 + sum(1 - self.sites.of[node].index / len(self.sites.all) for node in nodes)
+        a_walk = 1 + sum(1 - self.sites.of[node].index / len(self.sites.all) for node in nodes)
+        return a_walk * min(max(self.judge.lengths), WALKED_STEPS)
 
     def _remember(self, keep: frozenset[ir.Node], index: int, ratio: float) -> float:
         self.judge.memory.ratios[keep | self.must, self.judge.ids[index]] = ratio
@@ -180,6 +194,13 @@ class Sets:
     def model_key(self) -> str:
         """Under which it keeps what any inputs told of this model."""
         return digest("model", self.model, self.io, self.sites.fmt)
+
+
+def _hardest(ratios: Sequence[float]) -> tuple[int, float]:
+    """The step of the largest finite error, and the error."""
+    finite = [(ratio, step) for step, ratio in enumerate(ratios) if math.isfinite(ratio)]
+    ratio, step = max(finite, default=(0.0, 0))
+    return step, ratio
 
 
 def worst_first(ratios: Sequence[float]) -> list[int]:
