@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from mmap import ACCESS_READ, mmap
+from mmap import ACCESS_COPY, mmap
 from typing import Any
 
 import numpy as np
@@ -29,14 +29,14 @@ def all_set_aside(outputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def set_aside(array: Array) -> Array:
-    """The same values, to be read alone; the array itself where it is small, of objects, or where a disk is full."""
+    """The same values; the array itself where it is small, of objects, or where a disk is full."""
     if array.nbytes < LARGE or array.dtype.hasobject or is_aside(array):
         return array
     with suppress(OSError, ValueError), tempfile.TemporaryFile(prefix="halfwise-") as file:
         if shutil.disk_usage(tempfile.gettempdir()).free > array.nbytes + _ROOM:
             file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
             file.flush()
-            held = mmap(file.fileno(), 0, access=ACCESS_READ)
+            held = mmap(file.fileno(), 0, access=ACCESS_COPY)
             return np.ndarray(array.shape, array.dtype, held)
     return array
 
