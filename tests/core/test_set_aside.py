@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from halfwise.core.set_aside import all_set_aside, is_aside, set_aside
+from halfwise.core.set_aside import is_aside, set_aside
 
 _ARRAYS = {
     "float32": np.random.default_rng(0).standard_normal((5, 1 << 19)).astype(np.float32),
@@ -25,28 +25,48 @@ _ARRAYS = {
 def test_a_large_array_keeps_its_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     array = _ARRAYS[name]
-    aside = set_aside(array)
+    aside = set_aside({"y": array})["y"]
     assert is_aside(aside) and aside.dtype == array.dtype and np.array_equal(aside, array)
-    assert set_aside(aside) is aside and not list(tmp_path.iterdir())
+    assert set_aside({"y": aside})["y"] is aside and not list(tmp_path.iterdir())
     aside[...] = array[..., ::-1]  # as a metric of the user's may
     assert np.array_equal(aside, array[..., ::-1])
 
 
 def test_small_arrays_and_texts_stay_as_they_are() -> None:
     small, texts = np.zeros(4, np.float32), np.full(1 << 20, "a", object)
-    outputs = all_set_aside({"small": small, "texts": texts, "nothing": None, "held": [small, _ARRAYS["bool"]]})
+    outputs = set_aside({"small": small, "texts": texts, "nothing": None, "held": [small, _ARRAYS["bool"]]})
     assert outputs["small"] is small and outputs["texts"] is texts and outputs["nothing"] is None
     assert outputs["held"][0] is small and is_aside(outputs["held"][1])
+
+
+def test_the_outputs_of_one_answer_take_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    temporary = tempfile.TemporaryFile
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **given: (made.append(1), temporary(**given))[1])
+    outputs = set_aside(dict(_ARRAYS))
+    assert len(made) == 1
+    assert all(is_aside(outputs[name]) and np.array_equal(outputs[name], _ARRAYS[name]) for name in _ARRAYS)
+
+
+def test_answers_take_a_share_of_the_files_that_a_process_may_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    from halfwise.core import set_aside as module
+
+    most = len(module._files) + 2
+    monkeypatch.setattr(module, "_most_files", lambda: most)
+    answers = [set_aside({"y": _ARRAYS["bool"]})["y"] for _ in range(4)]
+    assert [is_aside(each) for each in answers] == [True, True, False, False]
+    del answers
+    assert is_aside(set_aside({"y": _ARRAYS["bool"]})["y"])
 
 
 def test_a_full_disk_leaves_them_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1 << 30))
     array = _ARRAYS["float32"]
-    assert set_aside(array) is array
+    assert set_aside({"y": array})["y"] is array
 
 
 def test_no_folder_for_temporary_files_leaves_them_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     array = _ARRAYS["float32"]
-    assert set_aside(array) is array
+    assert set_aside({"y": array})["y"] is array

@@ -15,7 +15,7 @@ from onnx import helper
 
 from halfwise.core.errors import InputError, MissingBackend
 from halfwise.core.formats import format_of_dtype
-from halfwise.core.set_aside import all_set_aside, is_aside, set_aside
+from halfwise.core.set_aside import is_aside, set_aside
 from halfwise.emulation.kept_walks import KeptWalks, identity_of
 from halfwise.emulation.large_tables import places_in
 from halfwise.emulation.ort import MANY, RUNTIME_IR_VERSION, Answer, AnySession, Device, Session
@@ -156,10 +156,9 @@ class StreamedSession:
         if not self._picked(segment, going):
             self._with_weights(segment, going, read(), shared)
             self._brief.clear()
-        for name in self._outputs.intersection(segment.gives):
-            for lane in lanes:
-                if isinstance(lane.values.get(name), np.ndarray):
-                    lane.values[name] = set_aside(lane.values[name])
+        made = self._outputs.intersection(segment.gives)
+        for lane in lanes:
+            lane.values |= set_aside({name: lane.values[name] for name in made if name in lane.values})
         for name in segment.done:
             if name not in self.output_names:
                 shared.pop(name, None)
@@ -349,7 +348,7 @@ def answered(session: AnySession, feeds: Sequence[Mapping[str, Any]]) -> list[di
     for answer in session.answers(feeds):
         if isinstance(answer, Exception):
             raise answer
-        found.append(all_set_aside(answer))
+        found.append(set_aside(answer))
     return found
 
 

@@ -15,7 +15,7 @@ from halfwise.backends.saved_files import SavedSample, saved_samples
 from halfwise.core.contents import changed
 from halfwise.core.errors import InputError
 from halfwise.core.notes import Note
-from halfwise.core.set_aside import all_set_aside
+from halfwise.core.set_aside import set_aside
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.kept_walks import KeptWalks
 from halfwise.emulation.profiles import WIDE, profile_named
@@ -86,7 +86,7 @@ class EmulatedRunner:
             for answer in self._session.answers([self._typed(index, feed) for index, feed in several]):
                 if isinstance(answer, Exception):
                     raise answer
-                yield all_set_aside(answer)
+                yield set_aside(answer)
 
     def _typed(self, index: int, feed: Feed) -> dict[str, Any]:
         missing = [name for name in self._types if name not in feed]

@@ -34,8 +34,8 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     with np.load(path, allow_pickle=False) as stored:
         names = [str(name) for name in stored["names"]]
         lengths = [int(length) for length in stored["lengths"]]
-        flat = (set_aside(_read(stored[f"a{index}"])) for index in range(len(stored.files) - 2))
-        return {name: _held(length, flat) for name, length in zip(names, lengths, strict=True)}
+        flat = (_read(stored[f"a{index}"]) for index in range(len(stored.files) - 2))
+        return set_aside({name: _held(length, flat) for name, length in zip(names, lengths, strict=True)})
 
 
 def _held(length: int, flat: Iterator[NDArray[Any]]) -> Any:
