@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from halfwise.cli.going_on import going_on
 from halfwise.cli.input_options import takes_inputs
 from halfwise.cli.options import Full, Html, Json, ModelPath, Reference, Sarif
 from halfwise.cli.progress import progress
@@ -28,7 +29,8 @@ def command(
 
     check_writable(sarif, html, reads=[model, reference])
 
-    with progress(f"trace {model.name}") as shown:
+    sources = (model,) if reference is None else (model, reference)
+    with going_on("trace", *sources), progress(f"trace {model.name}") as shown:
         result = trace(model, inputs, reference=reference, notify=shown.count)
 
     write_sarif(sarif, result.findings, model)

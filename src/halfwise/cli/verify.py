@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from halfwise.cli.backend_options import BackendName, Device, IoBinding, Optimize, Tf32, TimeLimit, backend_options
+from halfwise.cli.going_on import going_on
 from halfwise.cli.input_options import takes_inputs
 from halfwise.cli.options import (
     Feedback,
@@ -54,7 +55,7 @@ def command(
     """
     from halfwise.verbs.verify import verify
 
-    with progress(f"verify {other.name}") as shown:
+    with going_on("verify", reference, other), progress(f"verify {other.name}") as shown:
         result = verify(
             reference,
             other,

@@ -13,7 +13,7 @@ from halfwise.core.cache_folder import cache_folder
 from halfwise.core.removed_tree import remove_tree
 from halfwise.emulation.kept_walks import KeptWalks
 
-__all__ = ["cached_walks"]
+__all__ = ["cached_walks", "finished_walks"]
 
 _MOST = 1 << 30  # bytes of a command
 _OLD_S = 2 * 86400
@@ -32,6 +32,12 @@ def cached_walks(command: str, *sources: Any) -> Iterator[KeptWalks]:
         kept.discard()
         raise
     kept.discard()
+
+
+def finished_walks(command: str, *sources: Any) -> int:
+    """How many are kept of an interrupted command."""
+    folder = _place(command, sources)
+    return sum(1 for _ in folder.glob("*.npz")) if folder is not None else 0
 
 
 def _place(command: str, sources: tuple[Any, ...]) -> Path | None:
