@@ -250,7 +250,7 @@ class Judge:
 
     def _under(self, emulator: Emulator, assignment: Assignment) -> Measured:
         errors = self._errors(emulator, assignment, range(len(self.feeds)))
-        found = Evaluation(self.question.tolerance, self._floats, tuple(error for each in errors for error in each))
+        found = Evaluation(self.question.tolerance, self.floats, tuple(error for each in errors for error in each))
         return Measured.of(found, self.question, [len(each) for each in self._steps])
 
     def measure_one(self, assignment: Assignment, index: int) -> float:
@@ -280,7 +280,7 @@ class Judge:
         return [known[keys[index]] for index in samples]
 
     @cached_property
-    def _floats(self) -> frozenset[str]:
+    def floats(self) -> frozenset[str]:
         """The outputs that hold real numbers."""
         return float_outputs(self.trajectories[0][0] if self._steps else self.references[0])
 
@@ -335,7 +335,7 @@ class Judge:
         )
 
     def _ratio(self, found: SampleError) -> float:
-        return self.question.tolerance.ratio(found.outputs, self._floats, found.user_metric)
+        return self.question.tolerance.ratio(found.outputs, self.floats, found.user_metric)
 
     def run(self, session: AnySession, feed: Mapping[str, Array]) -> dict[str, Array]:
         """One execution, counted."""

@@ -23,6 +23,7 @@ from halfwise.search.noise_model import NoiseModel, measure_noise, relative_boun
 from halfwise.search.places import refuse_share, refuse_unsteady
 from halfwise.search.prune import Kept, Pruning, kept_node
 from halfwise.search.run_counter import Untried
+from halfwise.search.serving import missed, serving
 from halfwise.search.sets import Sets, worst_first
 from halfwise.search.speed import TimeTable
 from halfwise.search.walks import CLOSE, Walks
@@ -120,6 +121,7 @@ class Search:
             return Solution(keep, all_of_it, fp16, found, noise)
         if not prune:
             return Solution(keep, tuple(kept_node(node, None, noise.fatal) for node in keep), fp16, found, noise)
+        keep = self._for_missed(keep, fp16)
         keep, kept = Pruning(self.sets, self.target_ratio, noise.cost, noise.fatal, self.notify).run(keep - self.must)
         return Solution(keep, kept, fp16, self.measure(keep), noise)
 
@@ -241,6 +243,15 @@ class Search:
             else:
                 low = max(low, count)
         return keep
+
+    def _for_missed(self, keep: frozenset[ir.Node], fp16: Measured) -> frozenset[ir.Node]:
+        """Without the nodes that serve only outputs which plain FP16 keeps, where that is measured to be enough."""
+        lost = missed(fp16, self.judge.floats, self.target_ratio)
+        fewer = serving(lost, keep, self.sites.model, self.stepper)
+        if not fewer or fewer == keep or not self.judge.affords(Untried.SETS):
+            return keep
+        self.notify(f"trying {counted(len(fewer), 'FP32 node')} (for the outputs that are missed)")
+        return fewer if self.sets.tried(fewer, self.target_ratio).bound <= self.target_ratio else keep
 
     def _first_goal(self, fp16: Measured, ladder: Ladder, noise: NoiseModel) -> float:
         """The squared error to leave, in the noise model's units, from the all-FP16 error where that is finite."""
