@@ -54,8 +54,8 @@ class Sensitivity:
             self.add_handed_out(value, share * energy)
         for node, energy in other.weights.items():
             self.add_weights(node, share * energy)
-        self.breaks |= other.breaks
-        self.parts += [(nodes, share * energy, broken) for nodes, energy, broken in other.parts]
+        self.breaks.update(other.breaks)
+        self.parts.extend((nodes, share * energy, broken) for nodes, energy, broken in other.parts)
 
     def add_read(self, node: ir.Node, value: ir.Value, energy: float) -> None:
         effects = self.reads.setdefault(node, {})
