@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import tempfile
 from collections import namedtuple
 from pathlib import Path
@@ -11,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from halfwise.core import set_aside as set_aside_module
 from halfwise.core.set_aside import all_set_aside, is_aside, set_aside
 
 _ARRAYS = {
@@ -50,3 +53,20 @@ def test_no_folder_for_temporary_files_leaves_them_in_memory(tmp_path: Path, mon
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     array = _ARRAYS["float32"]
     assert set_aside(array) is array
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files are not limited so")
+def test_many_arrays_leave_files_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr(set_aside_module, "LARGE", 1)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, allowed[1]))
+    try:
+        kept = [set_aside(np.arange(8)) for _ in range(300)]
+        for each in [os.dup(0) for _ in range(4)]:
+            os.close(each)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
+    assert is_aside(kept[0]) and not is_aside(kept[-1])
+    assert all(np.array_equal(each, np.arange(8)) for each in kept)
