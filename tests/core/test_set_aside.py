@@ -48,15 +48,13 @@ def test_the_outputs_of_one_answer_take_one_file(monkeypatch: pytest.MonkeyPatch
     assert all(is_aside(outputs[name]) and np.array_equal(outputs[name], _ARRAYS[name]) for name in _ARRAYS)
 
 
-def test_answers_take_a_share_of_the_files_that_a_process_may_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    from halfwise.core import set_aside as module
-
-    most = len(module._files) + 2
-    monkeypatch.setattr(module, "_most_files", lambda: most)
-    answers = [set_aside({"y": _ARRAYS["bool"]})["y"] for _ in range(4)]
-    assert [is_aside(each) for each in answers] == [True, True, False, False]
-    del answers
-    assert is_aside(set_aside({"y": _ARRAYS["bool"]})["y"])
+def test_half_of_the_files_that_may_be_open_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    with tempfile.TemporaryFile() as file:
+        lowest = file.fileno()
+    for most, aside in ((2 * lowest, False), (2 * lowest + 1, True), (resource.RLIM_INFINITY, True)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, most=most: (most, most))
+        assert is_aside(set_aside({"y": _ARRAYS["bool"]})["y"]) == aside
 
 
 def test_a_full_disk_leaves_them_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator
@@ -13,6 +17,8 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.judge import Judge, Question
 from halfwise.search.revert import revert_alone
+from tests.models import build
+from tests.models.build import weight
 from tests.models.zoo import SHAPES, detr_head, encoder
 
 STEPPED = [
@@ -98,3 +104,21 @@ def test_putting_back_a_harmless_node_ends_where_the_difference_ends() -> None:
     )
     # An isolated FP32 Transpose between FP16 nodes changes nothing: rounding commutes with it.
     assert loads[last] == judge.measure(Assignment.all_narrow(sites)).ratio
+
+
+def test_a_sequence_behind_a_node_that_is_put_back() -> None:
+    nodes = [
+        build.node("Mul", "x big", "large"),
+        build.node("Mul", "large small", "a"),
+        build.node("SequenceConstruct", "a x", "s"),
+    ]
+    sequence = helper.make_tensor_sequence_value_info("s", onnx.TensorProto.FLOAT, None)
+    weights = [weight("big", np.float32(2**16)), weight("small", np.float32(2**-16))]
+    given = load(build.model(nodes, [build.value("x", shape=(4, 8))], [sequence], weights))
+    sites, emulator = Sites(given), Emulator()
+    feed = {"x": np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)}
+    judge = Judge(sites, emulator, Question(Tolerance.default()), [feed])
+    keep = [given.node_by_name[name] for name in ("n_large", "n_a")]
+    fp32 = Assignment.all_narrow(sites, frozenset(keep))
+    loads = revert_alone(Stepper(emulator), fp32, keep, feed, partial(judge.ratio_of, judge.references[0]))
+    assert loads == {each: judge.measure(Assignment.all_narrow(sites, frozenset(keep) - {each})).ratio for each in keep}

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
 from halfwise.core.choosing import Changes, changes_expected
-from halfwise.core.contents import tensors_in
+from halfwise.core.contents import changed, tensors_in
 from halfwise.core.formats import Format
 from halfwise.core.judging import judged
 from halfwise.core.metrics import Metrics, OutputMetric, compare, is_float, no_answer, worst
@@ -128,7 +129,7 @@ def sample_error(
     changes = changes_expected(kinds, reference, outputs, read_in or {})
     if metric is None:
         return SampleError(compared, None, changes)
-    sides = ({name: side[name] for name in own} for side in (reference, outputs))
+    sides = ({name: changed(side[name], np.copy) for name in own} for side in (reference, outputs))  # it may write
     return SampleError(compared, float(metric(*sides)), changes)
 
 

@@ -11,7 +11,6 @@ from contextlib import suppress
 from itertools import accumulate
 from mmap import ACCESS_COPY, mmap
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,22 +24,21 @@ Array = NDArray[Any]
 LARGE = 1 << 22  # bytes from which an array is worth a file
 _ROOM = 1 << 30  # bytes of the disk that are left to others
 _ALIGNED = 64
-_SHARE = 4  # of the files that a process may have open, one in so many
-_USUAL = 256  # such files, where no limit is known
-
-_files = WeakSet[mmap]()  # each has a handle
 
 
 def set_aside(outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The same outputs; the large ones among them lie in one file, unless the disk or the handles of files are short.
+    """The same outputs; the large ones among them lie in one file, unless a disk is full or files are few.
 
     Small arrays stay as they are, and arrays of objects.
     """
     large = [array for array in tensors_in(outputs.values()) if _is_large(array)]
-    aside = {id(array): there for array, there in zip(large, _written(large), strict=False)}
+    aside = list(_written(large)) if large else []
     if not aside:
         return dict(outputs)
-    return {name: changed(held, lambda array: aside.get(id(array), array)) for name, held in outputs.items()}
+    left = iter(aside)
+    return {
+        name: changed(held, lambda array: next(left) if _is_large(array) else array) for name, held in outputs.items()
+    }
 
 
 def is_aside(array: Array) -> bool:
@@ -53,25 +51,24 @@ def _is_large(array: Array) -> bool:
 
 def _written(arrays: Sequence[Array]) -> Iterator[Array]:
     """As many as there are, or none."""
-    ends = list(accumulate(-(-array.nbytes // _ALIGNED) * _ALIGNED for array in arrays))
-    if not arrays or len(_files) >= _most_files():
-        return
+    starts = [0, *accumulate(-(-array.nbytes // _ALIGNED) * _ALIGNED for array in arrays)]
     with suppress(OSError, ValueError), tempfile.TemporaryFile(prefix="halfwise-") as file:
-        if shutil.disk_usage(tempfile.gettempdir()).free < ends[-1] + _ROOM:
+        room = shutil.disk_usage(tempfile.gettempdir()).free - _ROOM
+        if room < starts[-1] or not _leaves_files(file.fileno()):
             return
-        for array, start in zip(arrays, (0, *ends), strict=False):
+        for array, start in zip(arrays, starts, strict=False):
             file.seek(start)
             file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         file.flush()
         held = mmap(file.fileno(), 0, access=ACCESS_COPY)
-        _files.add(held)
-        yield from (np.ndarray(a.shape, a.dtype, held, start) for a, start in zip(arrays, (0, *ends), strict=False))
+        yield from (np.ndarray(a.shape, a.dtype, held, start) for a, start in zip(arrays, starts, strict=False))
 
 
-def _most_files() -> int:
+def _leaves_files(handle: int) -> bool:
+    """Whether half of the files that may be open are left to others: a file gets the lowest number that is free."""
     if sys.platform == "win32":
-        return _USUAL
+        return True
     import resource
 
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _USUAL if most == resource.RLIM_INFINITY else most // _SHARE
+    return most == resource.RLIM_INFINITY or 2 * handle < most

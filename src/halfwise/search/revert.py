@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.contents import tensors_in
 from halfwise.core.errors import InputError
 from halfwise.core.fast_casts import rounded
 from halfwise.core.formats import Format
@@ -117,7 +118,7 @@ class _Trial:
     def __init__(self, node: ir.Node, base: Assignment) -> None:
         self.node = node
         self.base = base
-        self.changed: dict[ir.Value, Array] = {}
+        self.changed: dict[ir.Value, Any] = {}
 
     def begin(self, stepper: Stepper, outputs: Mapping[ir.Value, Array], store: Store) -> None:
         """The node itself, narrow; its outputs are kept narrow from here on."""
@@ -143,7 +144,7 @@ class _Trial:
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.changed.values())
+        return sum(array.nbytes for array in tensors_in(self.changed.values()))
 
     def read(self, value: ir.Value, fmt: Format | None) -> Array:
         array = self.changed[value]
