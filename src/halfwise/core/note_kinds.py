@@ -26,6 +26,7 @@ class NoteKind(Enum):
     RESAMPLED = "resampled"
     # How outputs are judged
     OUTPUT_IN_PARTS = "output-in-parts"
+    OUTPUT_FILLED = "output-filled"
     OUTPUT_CHOICES = "output-choices"
     OUTPUT_ROWS = "output-rows"
     OUTPUT_FLOOR = "output-floor"

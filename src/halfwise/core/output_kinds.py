@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.core.contents import pieces
-from halfwise.core.document import Count, Number, Record, about
+from halfwise.core.document import LEFT_OUT, Count, Left, Number, Record, about
 from halfwise.core.notes import Note, NoteKind
 
 __all__ = ["NO_AXIS", "Floor", "OutputKind", "OutputKinds", "Part", "Reading", "inner_names", "kind_notes"]
@@ -65,10 +65,16 @@ class OutputKind(Record, frozen=True):
     threshold: Annotated[Number, about("What the only one of them is compared with.")] = 0.0
     inner: Annotated[tuple[str, ...], about("Of these tensors, those that are no outputs of the model.")] = ()
     noise: Annotated[Number, about("FP32's own error in them, relative to their root mean square.")] = 0.0
+    filler: Annotated[Number | Left, about("What masked places hold; the others are judged by themselves.")] = LEFT_OUT
 
     def __post_init__(self) -> None:
         if mistake := _mistake(self):
             raise ValueError(f"output {self.output!r} cannot be read as {self.reading.value}: {mistake}")
+
+    def filled(self, reference: Array) -> NDArray[np.bool_] | None:
+        """The places that hold no answer; None where all do."""
+        places = None if self.filler is LEFT_OUT else np.asarray(reference == reference.dtype.type(self.filler))
+        return places if places is not None and places.any() else None
 
     def slices(self, array: Array) -> tuple[tuple[str, Array, Floor], ...]:
         """The parts of an output, each with what to call it."""
@@ -88,7 +94,8 @@ class OutputKind(Record, frozen=True):
     def sizes(self, array: Array) -> Array | float:
         """What an error is relative to, element by element: the norm of its part, or the floor."""
         if self.reading is not Reading.PARTS:
-            return _norm(array, self.floor)
+            filled = self.filled(array)
+            return _norm(array if filled is None else array[~filled], self.floor)
         sizes = np.empty(array.shape[self.axis])
         for part, (_, values, floor) in zip(self.parts, self.slices(array), strict=True):
             sizes[part.start : part.stop] = _norm(values, floor)
@@ -138,6 +145,8 @@ def _told(kind: OutputKind) -> list[Note]:
     if kind.reading is Reading.PARTS:
         spans = [f"{part.start}:{part.stop}" for part in kind.parts]
         return [Note.of(NoteKind.OUTPUT_IN_PARTS, kind.output, axis=kind.axis, spans=spans)]
+    if kind.filler is not LEFT_OUT:
+        return [Note.of(NoteKind.OUTPUT_FILLED, kind.output, filler=kind.filler)]
     if kind.reading is Reading.CHOICES:
         return [Note.of(NoteKind.OUTPUT_CHOICES, kind.output, tensors=kind.decided_by)]
     if kind.reading is Reading.ROWS and kind.together[0] == kind.output:

@@ -11,6 +11,10 @@ OUTPUTS = {
         "Output {subject!r} mixes units: its slices {spans:names} of axis {axis} are judged apart, and the worst "
         "counts."
     ),
+    NoteKind.OUTPUT_FILLED: (
+        "Places of output {subject!r} hold {filler:number}, far more than all others: the others are judged by "
+        "themselves."
+    ),
     NoteKind.OUTPUT_CHOICES: (
         "Output {subject!r} is chosen by comparing {tensors:list}: a difference counts where FP32 chose by more than "
         "its own rounding."

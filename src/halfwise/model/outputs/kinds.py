@@ -16,6 +16,7 @@ from halfwise.core.contents import pieces
 from halfwise.core.metrics import is_float
 from halfwise.core.output_kinds import NO_AXIS, Floor, OutputKind, Part, Reading
 from halfwise.model.model import Model
+from halfwise.model.outputs.fillers import filler_of
 from halfwise.model.outputs.selections import Choice, Selection, choice_of, selections_behind
 from halfwise.model.outputs.units import Piece, is_probability, pieces_along
 
@@ -85,7 +86,12 @@ def _with_inner(kind: OutputKind, outputs: set[str]) -> OutputKind:
 
 
 def _values(value: ir.Value, arrays: Sequence[Array]) -> Iterator[OutputKind]:
-    name, floor = value.name or "", _floor(arrays, probability=is_probability(value))
+    name, filler = value.name or "", None if is_probability(value) else filler_of(arrays)
+    if filler is not None:
+        answers = [array[array != array.dtype.type(filler)] for array in arrays]
+        yield OutputKind(name, Reading.VALUES, _floor(answers, probability=False), filler=filler)
+        return
+    floor = _floor(arrays, probability=is_probability(value))
     found = None if is_probability(value) else _parts(value, arrays)
     if found is not None:
         axis, parts = found
