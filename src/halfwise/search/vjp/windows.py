@@ -110,8 +110,30 @@ def _conv_transpose(local: Local, slot: int) -> Array:
     return grad.reshape(probes, *weight.shape)
 
 
+def _turned_pads(window: _Window) -> tuple[int, ...]:
+    """Of the output, so that a convolution of it with the kernel that lies the other way makes the input's size."""
+    sides = zip(window.kernel, window.dilations, window.before, window.wide, window.narrow, strict=True)
+    pads = [((k - 1) * d - before, wide - n + before) for k, d, before, wide, n in sides]
+    return (*(before for before, _ in pads), *(after for _, after in pads))
+
+
+def _convolved(gradient: Array, weight: Array, window: _Window, pads: tuple[int, ...]) -> Array:
+    probes, batch = gradient.shape[:2]
+    turned = np.flip(np.swapaxes(weight, 0, 1), axis=tuple(range(2, weight.ndim)))
+    flat = gradient.reshape(probes * batch, *gradient.shape[2:])
+    found = run("Conv", flat, turned, dilations=window.dilations, pads=pads)
+    return found.reshape(probes, batch, *found.shape[1:])
+
+
 def _spread(gradient: Array, weight: Array, window: _Window, groups: int) -> Array:
-    """The adjoint of a convolution by its input is a transposed convolution with the same weight."""
+    """The adjoint of a convolution by its input is a transposed convolution with the same weight.
+
+    For one the runtime makes columns of all places, larger than the tensor by the kernel; where no place is skipped, a
+    convolution with the kernel turned does the same without.
+    """
+    pads = _turned_pads(window)
+    if groups == 1 and max(window.strides) == 1 and min(pads) >= 0:
+        return _convolved(gradient, weight, window, pads)
     ends, more = [], []
     for padded, before, wide, n, s, k, d in zip(
         window.padded, window.before, window.wide, window.narrow, window.strides, window.kernel, window.dilations,
