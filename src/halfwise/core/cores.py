@@ -14,6 +14,7 @@ __all__ = ["Helper", "ahead", "beside", "cores", "in_blocks"]
 
 _MOST_THREADS = 8
 _MOST_WAITING = 2  # tasks of a helper: what they read is kept for so long
+_MOST_ELEMENTS = 1 << 24  # of what they read together, but for a single one
 _SMALL = 1 << 13  # elements from which a task is worth handing over
 
 _inside = threading.local()  # of the threads that work on blocks
@@ -117,7 +118,7 @@ class Helper:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1) if cores() > 1 else None
-        self._waiting: deque[Future[Any]] = deque()
+        self._waiting: deque[tuple[Future[Any], int]] = deque()
 
     def __enter__(self) -> Self:
         return self
@@ -131,8 +132,12 @@ class Helper:
         if self._pool is None or elements < _SMALL:
             done = task()
             return lambda: done
-        while len(self._waiting) >= _MOST_WAITING or (self._waiting and self._waiting[0].done()):
-            self._waiting.popleft().exception()
+        while self._waiting and (self._full(elements) or self._waiting[0][0].done()):
+            self._waiting.popleft()[0].exception()
         future = self._pool.submit(task)
-        self._waiting.append(future)
+        self._waiting.append((future, elements))
         return future.result
+
+    def _full(self, elements: int) -> bool:
+        waiting = sum(each for _, each in self._waiting)
+        return len(self._waiting) >= _MOST_WAITING or waiting + elements > _MOST_ELEMENTS

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.set_aside import set_aside
 from halfwise.emulation.stepper import Step, Stepper, Store
 from halfwise.precision.assignment import Assignment
 
@@ -23,7 +24,7 @@ MOST_SEGMENT_BYTES = 1 << 28
 class Tape:
     """The walk is cut into segments of at most `SEGMENT_BYTES` of tensors, of a large model more. Of all but the last,
     only what later ones read is kept; on the way back each is run once more. So a model of any size costs at most one
-    more forward run, and holds one segment and the tensors that live across its ends.
+    more forward run, and holds one segment; what is large of the tensors that live across its ends is in files.
     """
 
     def __init__(self, stepper: Stepper, assignment: Assignment, feeds: Mapping[str, Array]) -> None:
@@ -44,6 +45,8 @@ class Tape:
                 for value in node.outputs:
                     if value not in live:
                         self.store.drop(value)
+                    elif value in self.store:
+                        self.store.put(value, set_aside({"": self.store.read(value, None)})[""])
             self._segments.append([])
             self._bytes = 0
         self._segments[-1].append(step.node)
