@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Mapping
 from itertools import pairwise
@@ -11,12 +12,17 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from halfwise.core.formats import Format
+from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search import revert
+from halfwise.search.journal import Journal
+from halfwise.search.judge import Judge, Question
+from halfwise.search.sets import Sets
 from tests.models.build import model, node, value, weight
 
 NODES, SIZE = 24, 1 << 14
@@ -48,13 +54,15 @@ def chain() -> Sites:
     return Sites(load(model(nodes, *shapes, [weight("by", np.full(SIZE, 1.003, np.float32))])))
 
 
-def reverted(sites: Sites) -> tuple[dict[str | None, float], int]:
+def reverted(
+    sites: Sites, stepper: Stepper | None = None, most: float = math.inf
+) -> tuple[dict[str | None, float], int]:
     """What the output adds up to with each node reverted, and the most tensors made that were alive at once."""
-    keep, stepper = frozenset(site.node for site in sites.free), Watched()
+    keep, watched = frozenset(site.node for site in sites.free), Watched()
     feed = {"x": np.random.default_rng(3).standard_normal(SIZE).astype(np.float32)}
     base = Assignment.all_narrow(sites, keep)
-    sums = revert.revert_alone(stepper, base, keep, feed, lambda outputs: float(np.sum(outputs["y"])))
-    return {each.name: total for each, total in sums.items()}, stepper.most
+    sums = revert.revert_alone(stepper or watched, base, keep, feed, lambda outputs: float(np.sum(outputs["y"])), most)
+    return {each.name: total for each, total in sums.items()}, watched.most
 
 
 def test_trials_for_which_there_is_no_room_wait_and_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,3 +79,33 @@ def test_a_model_of_more_weights_has_more_room(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(revert, "ROOM", 0)
     monkeypatch.setattr(revert, "WEIGHTS_TO_ROOM", 1 / NODES)
     assert reverted(chain())[1] > NODES
+
+
+@pytest.mark.parametrize("most", [1, 3 * NODES])
+def test_nodes_without_room_are_left_where_their_walks_would_take_too_much(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    sites = chain()
+    whole, _ = reverted(sites)
+    monkeypatch.setattr(revert, "ROOM", 4 * SIZE * 4)
+    stepper = Stepper(Emulator())
+    told, _ = reverted(sites, stepper, most)
+    assert 0 < len(told) < NODES and told.items() <= whole.items()
+    assert stepper.executed <= most + 8 * NODES  # the last walk is walked to its end
+
+
+def test_those_that_were_left_are_known_after_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(revert, "ROOM", 4 * SIZE * 4)
+    monkeypatch.setattr("halfwise.search.sets.PATIENCE", 0.0)
+    sites, journal, found = chain(), Journal(), list[Mapping[ir.Node, float]]()
+    feed = {"x": np.random.default_rng(3).standard_normal(SIZE).astype(np.float32)}
+    keep = frozenset(site.node for site in sites.free)
+    nodes = sorted(keep, key=lambda each: sites.of[each].index)
+    for _ in range(2):
+        judge = Judge(sites, Emulator(), Question(Tolerance.default()), [feed])
+        sets = Sets(sites, judge, Stepper(judge.emulator), journal, Format.FP32)
+        found.append(sets.revert_alone(keep, nodes, 0))
+        left = [each for each in nodes if each not in found[-1]]
+        found.append(sets.revert_alone(keep, left, 0))
+    assert 0 < len(found[0]) < NODES and found[0].keys().isdisjoint(found[1])
+    assert found[:2] == found[2:] and sets.stepper.executed == 0

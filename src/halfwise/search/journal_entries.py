@@ -66,6 +66,7 @@ class AloneEntry(Record, frozen=True):
 
     loads: tuple[Ratio, ...]
     runs: Runs
+    put_off: tuple[str, ...] = ()  # of those nodes, the ones that there was no room for
 
 
 class NoiseEntry(Record, frozen=True):

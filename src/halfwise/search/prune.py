@@ -85,10 +85,11 @@ class Pruning:
             self.notify(
                 f"reverting {len(batch)} of {counted(len(keep), 'FP32 node')}, each by itself (input {turn + 1})"
             )
-            for node, ratio in self.sets.revert_alone(keep, batch, order[turn]).items():
+            found = self.sets.revert_alone(keep, batch, order[turn])
+            for node, ratio in found.items():
                 ratios[node] = max(ratio, ratios.get(node, 0.0))
                 seen[node] = turn + 1
-            each = max((counter.samples - before) / len(batch), 1e-9)
+            each = max((counter.samples - before) / max(len(found), 1), 1e-9)
             size = min(BATCH, max(int((budget - counter.samples) / each), 1))  # as many as are still to be had
         return keep, tuple(kept_node(node, ratios.get(node), self.fatal) for node in sorted(keep, key=self._index))
 

@@ -33,15 +33,16 @@ def revert_alone(
     nodes: Iterable[ir.Node],
     feed: Mapping[str, Array],
     judge: Callable[[Mapping[str, Array]], float],
+    most: float = math.inf,
 ) -> dict[ir.Node, float]:
     """The ratio on one sample with each of `nodes` (of the main graph) alone reverted to the narrow format.
 
     Trials share a walk: a trial starts at its node and holds only the tensors in which it differs. Those for which
-    there is no room wait for another walk.
+    there is no room wait for another walk, which none is begun of where `most` nodes were executed: they have no ratio.
     """
     ratios: dict[ir.Node, float] = {}
-    waiting = list(nodes)
-    while waiting:
+    waiting, begun = list(nodes), stepper.executed
+    while waiting and (not ratios or stepper.executed - begun < most):
         walk = _Walk(stepper, assignment, waiting, feed)
         walk.run()
         ratios.update(walk.ratios(judge))

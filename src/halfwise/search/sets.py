@@ -23,6 +23,7 @@ from halfwise.search.run_counter import RunCounter
 
 __all__ = ["Sets", "Trial", "worst_first"]
 
+PATIENCE = 2.0  # times what one walk of all would take, until nodes that there was no room for are left
 WALKED_STEPS = 3  # of a stream, at most, in which nodes are reverted by themselves
 ALIKE = 0.9  # of the largest error: samples that all have so much do not tell which is the worst
 
@@ -132,41 +133,46 @@ class Sets:
         return self._remember(keep, index, ratio)
 
     def revert_alone(self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int) -> dict[ir.Node, float]:
-        """The ratio on one sample with each node alone reverted."""
+        """The ratio on one sample with each node alone reverted, but for those that would take too many walks more."""
         if self.alone(nodes) >= len(nodes) * max(self.judge.lengths) * (1 + len(self.judge.also)):
             return {node: self.measure_one(keep - {node}, index) for node in nodes}
         names = sorted(n.name or "" for n in keep)
         key = self.key("put-back", index, *names, "-", *(n.name for n in nodes))
-        known = self.journal.get(key, AloneEntry, lambda entry: len(entry.loads) == len(nodes))
+        known = self.journal.get(key, AloneEntry, lambda entry: len(entry.loads) + len(entry.put_off) == len(nodes))
         if known is not None:
             self.counter.remember(self.journal.runs(key))
-            loads = zip(nodes, known.loads, strict=True)
+            loads = zip([node for node in nodes if node.name not in known.put_off], known.loads, strict=True)
             return {node: self._remember(keep - {node}, index, ratio) for node, ratio in loads}
-        before, ratios = self.stepper.executed, dict[ir.Node, float]()
+        before, ratios, put_off = self.stepper.executed, dict[ir.Node, float](), list[ir.Node]()
+        walking = [node for node in nodes if node.graph is self.sites.model.graph]
         with suppress(InputError):
-            ratios = self._walked(keep, [node for node in nodes if node.graph is self.sites.model.graph], index)
+            ratios = self._walked(keep, walking, index)
+            put_off += [node for node in walking if node not in ratios]
         runs = self.stepped(before)
         for node in nodes:
-            if node not in ratios:  # inside a subgraph, or another node does not run alone: the whole does
+            if node not in ratios and node not in put_off:  # inside a subgraph, or another does not run alone
                 ratios[node] = self.measure_one(keep - {node}, index)
-        self.journal.put(key, {"loads": [str(ratios[n]) for n in nodes], "runs": runs})
+        told = {"loads": [str(ratios[n]) for n in nodes if n in ratios], "put_off": [n.name or "" for n in put_off]}
+        self.journal.put(key, {**told, "runs": runs})
         return {node: self._remember(keep - {node}, index, ratio) for node, ratio in ratios.items()}
 
     def _walked(self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int) -> dict[ir.Node, float]:
         """The same beside walks of the sample: of a stream's first step, which may be as no other, of the last, and of
         the one that was seen to be the hardest."""
-        decision, judge = self.assignment(keep), self.judge
-        found = []
+        decision, judge, found = self.assignment(keep), self.judge, []
+        most = PATIENCE * self._a_walk(nodes) * len(self.sites.all)
         for number in sorted({0, judge.lengths[index] - 1, self._hardest.get(index, (0, 0.0))[0]}):
             feed, right = judge.step(index, number)
-            found.append(revert_alone(self.stepper, decision, nodes, feed, partial(judge.ratio_of, right)))
-        return {node: max(each[node] for each in found) for node in nodes}
+            found.append(revert_alone(self.stepper, decision, nodes, feed, partial(judge.ratio_of, right), most))
+        return {node: max(each[node] for each in found) for node in nodes if all(node in each for each in found)}
 
     def alone(self, nodes: Sequence[ir.Node]) -> float:
         """Executions, at most, of the walks in which each of these nodes is reverted: all that comes behind it is
         computed anew."""
-        a_walk = 1 + sum(1 - self.sites.of[node].index / len(self.sites.all) for node in nodes)
-        return a_walk * min(max(self.judge.lengths), WALKED_STEPS)
+        return self._a_walk(nodes) * min(max(self.judge.lengths), WALKED_STEPS)
+
+    def _a_walk(self, nodes: Sequence[ir.Node]) -> float:
+        return 1 + sum(1 - self.sites.of[node].index / len(self.sites.all) for node in nodes)
 
     def _remember(self, keep: frozenset[ir.Node], index: int, ratio: float) -> float:
         self.judge.memory.ratios[keep | self.must, self.judge.ids[index]] = ratio
