@@ -86,6 +86,7 @@ class StreamedSession:
         self._outputs = frozenset(self.output_names)
         self._proto, self._rounded, self._known = proto, weights, known
         self._weights = {weight.name: weight for weight in given}
+        self._weight_bytes = sum(4 * weight.tensor.size for weight in given)
         self._constants = {tensor.name: tensor for tensor in graph.initializer}
         self._infos = {info.name: info for info in graph.value_info}
         self._values = values
@@ -116,8 +117,7 @@ class StreamedSession:
     @property
     def _live_bytes(self) -> int:
         """Between segments: the more weights there are, the dearer it is to read them once more."""
-        weights = sum(4 * weight.tensor.size for weight in self._weights.values())
-        return min(max(weights, LEAST_LIVE_BYTES), LIVE_BYTES)
+        return min(max(self._weight_bytes, LEAST_LIVE_BYTES), LIVE_BYTES)
 
     def _key(self, feed: Mapping[str, Any]) -> str:
         """Under which the answer is kept; empty where none is."""
