@@ -13,7 +13,7 @@ from halfwise.emulation.stepper import Stepper
 from halfwise.model.model import load
 from halfwise.precision.sites import Sites
 from halfwise.repair import scale_blocks
-from halfwise.search import large_weights
+from halfwise.search import large_weights, sensitivity
 from halfwise.search.effects import Sensitivity
 from halfwise.search.sensitivity import measure_sensitivity
 from tests.models.build import model, node, value, weight
@@ -83,3 +83,21 @@ def test_equal_weights_are_told_in_any_layout(shape: tuple[int, ...]) -> None:
     other = turned.copy()
     other[(-1,) * other.ndim] += 1
     assert not large_weights.same_values(one, other)
+
+
+@pytest.mark.parametrize("op, gradients", [("MatMul", 5 * 24), ("Add", 16 * 24)])
+def test_the_widest_tensor_is_one_that_has_a_gradient(monkeypatch: pytest.MonkeyPatch, op: str, gradients: int) -> None:
+    """A weight that is turned has none where it is multiplied by, and need not make probes go back turn by turn."""
+    proto = model(
+        [node("Transpose", "w", "t", perm=[1, 0]), node(op, "x t", "y")],
+        [value("x", shape=[5 if op == "MatMul" else 16, 16 if op == "MatMul" else 24])],
+        [value("y", shape=[5 if op == "MatMul" else 16, 24])],
+        [weight("w", _normal(24, 16))],
+    )
+    monkeypatch.setattr(large_weights, "LARGE", 10)
+    seen = list[int]()
+    turns = sensitivity._turns
+    monkeypatch.setattr(sensitivity, "_turns", lambda *given: seen.append(given[1]) or turns(*given))
+    x = next(iter(load(proto).graph.inputs)).shape
+    _measured(proto, {"x": _normal(*map(int, x))})
+    assert seen == [4 * gradients]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,15 @@ from numpy.typing import NDArray
 
 from halfwise.search.vjp import Local
 
-__all__ = ["is_large_constant", "same_values", "taken_rows"]
+__all__ = ["channels", "is_large_constant", "same_values", "taken_rows", "wants_gradient"]
 
 Array = NDArray[Any]
 
 LARGE = 1 << 22  # elements
+
+# Where a product's weight has its outputs: roundings of different channels are independent.
+_CHANNELS = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1, "Gemm": -1}
+
 _PIECE = 1 << 16  # elements that are compared at once: most weights differ in the first
 
 
@@ -23,6 +28,17 @@ def is_large_constant(value: ir.Value, array: Array | None) -> bool:
     maker = value.producer()
     constant = maker is not None and all(each is None or each.is_initializer() for each in maker.inputs)
     return constant and array is not None and array.size >= LARGE
+
+
+def channels(node: ir.Node, slots: Sequence[int]) -> int | None:
+    """The axis of the outputs' channels, where a node multiplies by what it takes there as by a weight."""
+    return _CHANNELS.get(node.op_type) if not node.domain and list(slots) == [1] else None
+
+
+def wants_gradient(value: ir.Value, array: Array) -> bool:
+    """Whether a gradient of a tensor may be made on the way back; not of a large weight that is only moved."""
+    uses = [channels(use.node, [use.idx]) for use in value.uses()]
+    return None in uses or not is_large_constant(value, array)
 
 
 def same_values(one: Array, other: Array) -> bool:

@@ -16,7 +16,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Site
 from halfwise.search.body_noise import body_parts
 from halfwise.search.gradients import Gradients
-from halfwise.search.large_weights import is_large_constant, same_values, taken_rows
+from halfwise.search.large_weights import channels, is_large_constant, same_values, taken_rows
 from halfwise.search.rounding import Rounding, energy, finite
 from halfwise.search.trial import Signs, noise_like, strength
 from halfwise.search.vjp import ELEMENTWISE, Array, Local, NoRule, pull_back, unbroadcast
@@ -29,9 +29,6 @@ _CURVED = frozenset(ELEMENTWISE) - CLOSED - _LINEAR
 
 # Operators that compute with quantised values.
 _COUNTS = frozenset("DequantizeLinear QLinearConv QLinearMatMul ConvInteger MatMulInteger".split())
-
-# Where a product's weight has its outputs: roundings of different channels are independent.
-_CHANNELS = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1, "Gemm": -1}
 
 
 class NodeAdjoint:
@@ -90,7 +87,7 @@ class NodeAdjoint:
             if narrows:
                 self.into.add_weights(self.node, self._weight(value, slots))
             return
-        if self._channels(slots) is not None and is_large_constant(value, self._peek(value)):
+        if channels(self.node, slots) is not None and is_large_constant(value, self._peek(value)):
             self.into.add_read(self.node, value, self._weight(value, slots))
             return
         gradient = self._gradient(value, slots)
@@ -104,10 +101,10 @@ class NodeAdjoint:
 
     def _weight(self, value: ir.Value, slots: list[int]) -> float:
         """The squared error that rounding a weight leaves."""
-        channels = self._channels(slots)
-        if channels is not None:
+        axis = channels(self.node, slots)
+        if axis is not None:
             base, moved = self.local.input(1), self.known.rounded(value)
-            return 0.0 if same_values(moved, base) else self._by_channel(value, moved, channels)
+            return 0.0 if same_values(moved, base) else self._by_channel(value, moved, axis)
         if self.node.op_type == "Gather" and not self.node.domain and slots == [0]:
             if self.local.gradients[0] is None:
                 return 0.0
@@ -124,10 +121,6 @@ class NodeAdjoint:
             return trial.energy(rounding)
         gradient = _summed(parts, trial)
         return 0.0 if gradient is None else rounding.energy(gradient)
-
-    def _channels(self, slots: list[int]) -> int | None:
-        """The axis of the outputs' channels, where this node multiplies by the value as by a weight."""
-        return _CHANNELS.get(self.node.op_type) if not self.node.domain and slots == [1] else None
 
     def _gradient(self, value: ir.Value, slots: list[int]) -> Array | None:
         """The gradient of a tensor through this node alone."""

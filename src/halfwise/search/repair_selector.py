@@ -255,6 +255,9 @@ class RepairSelector:
                 self.context.failures.repair(found[0][0].name, error)
                 break
             found = (*(entry for entry in found if entry[1] in known), *(e for e in every if e[1] not in known))
+            ratio = self._narrow(current, (*current.repairs, *found))
+            if ratio is not None and ratio <= self.target_ratio:  # nothing is left that others could save
+                break
         return found
 
     def _better(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> Attempt | None:

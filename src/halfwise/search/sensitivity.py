@@ -50,9 +50,9 @@ def measure_sensitivity(
     `weights` say by how much an output's relative error counts more or less than that of the others, `kinds` what it
     is relative to. `apart`: other kernels that judge, and may lose values inside a node. With `collect`, what the
     tensors held is given back.
-    Without `probes` nothing is followed backwards; with `enough` one probe is at first, and all only where that is not
-    enough by what is in `into` then. `stepper.executed` counts a node once per execution, and once per
-    probe for its backward step.
+    Without `probes` nothing is followed backwards; with `enough` one goes back first, and the others only where that
+    is not enough by what is in `into` then. `stepper.executed` counts a node once per execution, and once per probe
+    for its backward step.
     """
     fp32 = Assignment(sites, {})
     tape = Tape(stepper, fp32, feeds)
@@ -60,34 +60,30 @@ def measure_sensitivity(
     with Helper() as helper:
         statistics = forward.run(feeds, tape, helper if collect else None)
 
-        def back(probes: int, again: bool = False) -> None:
-            seeds, by_name = (seed, into.samples), {kind.output: kind for kind in kinds}
-            turns = _turns(
-                probes, tape.widest, max(GRADIENT_BYTES, min(sites.model.emulated_bytes, MOST_GRADIENT_BYTES))
-            )
-            for turn, count in enumerate(turns):
-                found, own = (into, seeds) if len(turns) == 1 else (Sensitivity(), (*seeds, turn))
-                known = Gradients(stepper, sites, fp32, tape, found, own, count, helper)
-                Adjoint(known, weights or {}, by_name).run(again or turn < len(turns) - 1)
-                if found is not into:
-                    into.take(found, count / probes)
-            into.samples += 1
-
-        if enough is not None:
-            before = into.copy()
-            back(SHORT, again=True)
-            if enough():
-                return statistics
-            into.back_to(before)
-        if probes:
-            back(probes)
+        room = max(GRADIENT_BYTES, min(sites.model.emulated_bytes, MOST_GRADIENT_BYTES))
+        first = SHORT if enough is not None else 0
+        turns = [*[first] * bool(first), *_turns(probes - first, tape.widest, room)]
+        seeds, by_name = (seed, into.samples), {kind.output: kind for kind in kinds}
+        for turn, count in enumerate(turns):
+            found, own = (into, seeds) if len(turns) == 1 else (Sensitivity(), (*seeds, turn))
+            known = Gradients(stepper, sites, fp32, tape, found, own, count, helper)
+            Adjoint(known, weights or {}, by_name).run(again=turn < len(turns) - 1)
+            if enough is not None and turn == 0:
+                before = into.copy()
+                into.take(found, 1)
+                into.samples += 1
+                if enough():
+                    return statistics
+                into.back_to(before)
+            if found is not into:
+                into.take(found, count / probes)
+        into.samples += bool(turns)
     return statistics
 
 
 def _turns(probes: int, widest: int, room: int) -> list[int]:
     """How many probes go back together, turn by turn: their gradients of the widest tensor take no more than `room`."""
-    together = min(max(room // max(widest, 1), 1), probes)
-    turns = -(-probes // together)
+    turns = -(-probes // max(room // max(widest, 1), 1))
     return [probes // turns + (turn < probes % turns) for turn in range(turns)]
 
 

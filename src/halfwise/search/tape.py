@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from halfwise.core.set_aside import set_aside
 from halfwise.emulation.stepper import Step, Stepper, Store
 from halfwise.precision.assignment import Assignment
+from halfwise.search.large_weights import wants_gradient
 
 __all__ = ["Tape"]
 
@@ -34,12 +35,14 @@ class Tape:
         self._segments: list[list[ir.Node]] = [[]]
         self._bytes = 0
         self._most = max(SEGMENT_BYTES, min(assignment.sites.model.emulated_bytes, MOST_SEGMENT_BYTES))
-        self.widest = 0  # bytes of a tensor
+        self.widest = 0  # bytes of a tensor that has a gradient
 
     def record(self, step: Step, live: Store) -> None:
         """Take in a node that has just run; `live` holds what later nodes read."""
-        sizes = [array.nbytes for array in step.outputs.values() if isinstance(array, np.ndarray)]
-        size, self.widest = sum(sizes), max(self.widest, *sizes, 0)
+        arrays = {value: array for value, array in step.outputs.items() if isinstance(array, np.ndarray)}
+        size = sum(array.nbytes for array in arrays.values())
+        followed = [array.nbytes for value, array in arrays.items() if wants_gradient(value, array)]
+        self.widest = max(self.widest, *followed, 0)
         if self._segments[-1] and self._bytes + size > self._most:
             for node in self._segments[-1]:
                 for value in node.outputs:
