@@ -12,6 +12,8 @@ from importlib.util import LazyLoader
 from types import ModuleType
 from typing import Any
 
+from halfwise.core.freed_memory import one_heap
+
 __all__ = ["SELDOM", "Later", "put_off", "put_off_for_onnx_ir", "tell_libraries"]
 
 # A third of the time that a command takes to start: what adds up symbolic sizes of shapes.
@@ -39,6 +41,7 @@ class _Later:
 def put_off() -> None:
     """From now on these are loaded when something of them is first asked for, and garbage is looked for less often; for
     a process that is ours alone."""
+    one_heap()
     sys.meta_path.insert(0, _Later())
     gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
     tell_libraries()

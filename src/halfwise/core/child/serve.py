@@ -15,7 +15,7 @@ from typing import IO, Any, NoReturn
 from halfwise.core.child.arrays import Arrays, read_arrays, write_arrays
 from halfwise.core.child.guard import end_with_parent, go_first
 from halfwise.core.errors import HalfwiseError, MissingBackend
-from halfwise.core.freed_memory import give_back_memory
+from halfwise.core.freed_memory import give_back_memory, one_heap
 
 __all__ = ["Answer", "Request", "channels", "guard_child", "serve"]
 
@@ -58,9 +58,10 @@ def serve() -> NoReturn:
 
 
 def guard_child() -> None:
-    """Let this process end with its parent, and be the first to go when memory is out."""
+    """Let this process end with its parent, be the first to go when memory is out, and keep little that it freed."""
     end_with_parent()
     go_first()
+    one_heap()
 
 
 def channels() -> tuple[IO[str], IO[str]]:
