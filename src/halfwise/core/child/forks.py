@@ -13,14 +13,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from queue import Empty
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
 from halfwise.core.child import process
-from halfwise.core.child.lines import FOLDER, LOG, Lines, python_command
+from halfwise.core.child.folders import LOG, ChildFolder
+from halfwise.core.child.lines import Lines, python_command
 from halfwise.core.errors import MissingBackend
 
 __all__ = ["Forks", "Fresh", "Processes", "processes"]
@@ -68,8 +67,8 @@ class Forks(Processes):
 
     def __init__(self, preload: Sequence[str]) -> None:
         self._command = python_command("fork_server:serve_forks", preload)
-        self._folder = TemporaryDirectory(prefix=FOLDER)
-        self._log = Path(self._folder.name, LOG)
+        self._folder = ChildFolder()
+        self._log = self._folder.path / LOG
         self._children = [Lines(self._command, self._log)]  # the last one lives
         self._running: set[int] = set()
         self._ended: dict[int, int] = {}

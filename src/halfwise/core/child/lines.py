@@ -14,10 +14,9 @@ from typing import IO, Any
 
 from halfwise.core.child import process
 
-__all__ = ["FOLDER", "LOG", "Lines", "python_command"]
+__all__ = ["Lines", "python_command"]
 
 _BEGINS = "from halfwise.core.put_off import tell_libraries; tell_libraries(); "
-FOLDER, LOG = "halfwise-child-", "log"  # of a child's scratch folder, and of the file in it with what the child prints
 
 
 class Lines:

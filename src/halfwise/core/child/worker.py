@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from queue import Empty
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
 from halfwise.core.child import process
 from halfwise.core.child.arrays import Arrays, read_arrays, write_arrays
-from halfwise.core.child.lines import FOLDER, LOG, Lines, python_command
+from halfwise.core.child.folders import LOG, ChildFolder
+from halfwise.core.child.lines import Lines, python_command
 from halfwise.core.child.process import Ended
 from halfwise.core.child.serve import Answer
 from halfwise.core.errors import HalfwiseError, MissingBackend
@@ -55,8 +55,8 @@ class Worker:
         environment: Mapping[str, str] | None = None,
         preload: Sequence[str] = (),
     ) -> None:
-        self._folder = TemporaryDirectory(prefix=FOLDER)
-        self._log_path = log_path or Path(self._folder.name, LOG)
+        self._folder = ChildFolder()
+        self._log_path = log_path or self._folder.path / LOG
         try:
             self._lines = Lines(python_command("serve:serve", preload), self._log_path, environment)
         except BaseException:
@@ -93,8 +93,7 @@ class Worker:
         Raises ChildDied, ChildFailed, or MissingBackend where the function did. No child outlives an interruption.
         """
         process.check_limit(time_limit_s)
-        with TemporaryDirectory(prefix=FOLDER) as name:  # of its own: temporary files are swept away after days
-            folder = Path(name)
+        with ChildFolder() as folder:  # of its own: temporary files are swept away after days
             for index, each in enumerate(arrays):
                 write_arrays(folder / f"in-{index}.npz", each)
             request = {"function": function, "data": data, "arrays": len(arrays), "time_limit_s": time_limit_s}

@@ -11,15 +11,13 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 from halfwise.core.child import process
 from halfwise.core.child.allowance import TIME, Allowance
 from halfwise.core.child.black_box import BlackBox, attached
 from halfwise.core.child.copied import copy, ruled_out
-from halfwise.core.child.lines import FOLDER, LOG
+from halfwise.core.child.folders import LOG, ChildFolder
 from halfwise.core.child.process import Ended
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.put_off import put_off
@@ -44,8 +42,8 @@ class Worker:
 
     def __init__(self, preloaded: str) -> None:
         self.owner, self.surroundings = os.getpid(), _surroundings()
-        self._folder = TemporaryDirectory(prefix=FOLDER)
-        self._call = Path(self._folder.name, "call")
+        self._folder = ChildFolder()
+        self._call = self._folder.path / "call"
         BlackBox(self._call)
         self._connection, theirs = _pipe()
         try:
@@ -55,7 +53,7 @@ class Worker:
 
     def _started(self, preloaded: str, theirs: Connection[Any, Any]) -> process.Child:
         """A copy of this process where that is safe: then nothing is loaded twice."""
-        log = None if os.environ.get("HALFWISE_DEBUG") else Path(self._folder.name, LOG)
+        log = None if os.environ.get("HALFWISE_DEBUG") else self._folder.path / LOG
         words = [preloaded, str(self.owner), str(theirs.fileno()), str(self._call)]
         if not Allowance.of_environment().memory:  # a limit counts what this process holds, too
             child = copy(partial(_live, words), log, (theirs.fileno(),))
