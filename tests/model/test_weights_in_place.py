@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -64,6 +65,15 @@ def test_the_model_has_no_data_files_and_the_hash_of_its_file(tmp_path: Path) ->
     onnx.save(_model(_weight()), tmp_path / "m.onnx")
     here, there = load(tmp_path / "m.onnx"), load(onnx.load(tmp_path / "m.onnx"))
     assert here.files == () and here.data_sha256 == "" and here.weight_bytes == there.weight_bytes == _WHOLE.nbytes
+    assert here.sha256 == hashlib.sha256((tmp_path / "m.onnx").read_bytes()).hexdigest()
+
+
+def test_no_hash_is_made_of_a_file_that_changed_since(tmp_path: Path) -> None:
+    onnx.save(_model(_weight()), tmp_path / "m.onnx")
+    model = load(tmp_path / "m.onnx")
+    onnx.save(_model(_weight(_WHOLE + 1), _weight(np.ones(8, np.float32), "more")), tmp_path / "m.onnx")
+    with pytest.raises(InputError, match=r"m\.onnx was changed while it was read; run the command again"):
+        _ = model.sha256
 
 
 @pytest.mark.parametrize("kind", [TensorProto.BFLOAT16, TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT8E4M3FN])

@@ -10,12 +10,17 @@ from pathlib import Path
 from halfwise.core.cores import beside, cores
 from halfwise.model.weight_facts import fact_of_file
 
-__all__ = ["data_sha256", "is_data"]
+__all__ = ["data_sha256", "file_sha256", "is_data"]
 
 _WHOLE = 1 << 30  # bytes up to which it is that of all files, one behind the other
 _PIECE = 1 << 26
 _MARK = "64MiB:"  # of the SHA-256 of the SHA-256s of pieces, each in one file
 _READ = 1 << 24  # bytes that are read at a time: each such piece waits for the interpreter
+
+
+def file_sha256(file: Path) -> str:
+    """That of a large model's own file is kept for the next run."""
+    return str(fact_of_file(file, "SHA-256 of the whole", lambda: _of_all([file])))
 
 
 def data_sha256(files: Sequence[Path]) -> str:

@@ -19,7 +19,7 @@ from halfwise.core.cores import beside
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, format_of_type
 from halfwise.model.chosen_rows import last_row
-from halfwise.model.data_hash import data_sha256, is_data
+from halfwise.model.data_hash import data_sha256, file_sha256, is_data
 from halfwise.model.external import (
     check_external_data,
     data_folder,
@@ -52,7 +52,7 @@ class Model:
 
     path: Path | None
     ir: onnx_ir.Model
-    sha256: str
+    digest: str  # SHA-256 of the file; empty where it is made when it is first asked for
     stored_nodes: int  # as the file counts them, before functions are inlined and constants lifted
     renamed_nodes: int
     files: tuple[Path, ...]  # external data
@@ -93,6 +93,15 @@ class Model:
             made = (value for node in self.ir.graph for value in node.outputs)
             outputs.update(dict.fromkeys(value for value in made if value.name in names and value.dtype))
         return tuple(outputs)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the file; of a model in memory, of its protobuf."""
+        if self.path is None or self.digest:
+            return self.digest
+        found = file_sha256(self.path)
+        self.stamps.check()
+        return found
 
     @property
     def data_sha256(self) -> str:

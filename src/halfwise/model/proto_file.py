@@ -30,7 +30,7 @@ _MAPPED = frozenset(
 
 
 def read_proto(path: Path) -> tuple[onnx.ModelProto, str]:
-    """The model in a file, without its external data, and the file's SHA-256."""
+    """The model in a file, without its external data, and the file's SHA-256: empty where weights stay in the file."""
     if not path.exists():
         raise absent(path)
     if path.is_dir():
@@ -47,9 +47,10 @@ def read_proto(path: Path) -> tuple[onnx.ModelProto, str]:
                 raise InputError(_not_onnx(path, large))
             # Mapped, so that the bytes of a large file are not held beside what is parsed from them.
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                digest = hashlib.sha256(content).hexdigest()
                 with memoryview(content) as view:
-                    proto = (_light(view, path) if _has_room(file) else None) or _parse(view, path)
+                    light = _light(view, path) if _has_room(file) else None
+                    proto = light or _parse(view, path)
+                digest = "" if light is not None else hashlib.sha256(content).hexdigest()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
