@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import namedtuple
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import ml_dtypes
@@ -30,6 +31,19 @@ def test_a_large_array_keeps_its_values(tmp_path: Path, monkeypatch: pytest.Monk
     assert set_aside({"y": aside})["y"] is aside and not list(tmp_path.iterdir())
     aside[...] = array[..., ::-1]  # as a metric of the user's may
     assert np.array_equal(aside, array[..., ::-1])
+
+
+def test_a_weight_that_lies_in_a_file_is_not_written_to_another(tmp_path: Path) -> None:
+    """Turned or reshaped, it takes no memory of its own."""
+    path = tmp_path / "weights"
+    _ARRAYS["float32"].tofile(path)
+    whole = np.memmap(path, np.float32, "r")
+    with path.open("rb") as file:
+        plain = np.frombuffer(mmap(file.fileno(), 0, access=ACCESS_READ), np.float32)
+    for array in (whole, plain, memoryview(plain)):
+        view = np.asarray(array).reshape(5, -1)[1:].T
+        assert is_aside(view) and set_aside({"y": view})["y"] is view
+    assert not is_aside(np.array(whole)) and not is_aside(np.array(whole).T)
 
 
 def test_small_arrays_and_texts_stay_as_they_are() -> None:

@@ -42,7 +42,11 @@ def set_aside(outputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_aside(array: Array) -> bool:
-    return isinstance(array.base, mmap)
+    """Whether it lies in a file already, as what was set aside and a weight do; a view of such an array, too."""
+    base = array.base
+    while isinstance(base, (np.ndarray, memoryview)):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    return isinstance(base, mmap)
 
 
 def _is_large(array: Array) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.core.set_aside import set_aside
+from halfwise.core.set_aside import is_aside, set_aside
 from halfwise.emulation.stepper import Step, Stepper, Store
 from halfwise.precision.assignment import Assignment
 from halfwise.search.large_weights import wants_gradient
@@ -40,7 +40,7 @@ class Tape:
     def record(self, step: Step, live: Store) -> None:
         """Take in a node that has just run; `live` holds what later nodes read."""
         arrays = {value: array for value, array in step.outputs.items() if isinstance(array, np.ndarray)}
-        size = sum(array.nbytes for array in arrays.values())
+        size = sum(array.nbytes for array in arrays.values() if not is_aside(array))
         followed = [array.nbytes for value, array in arrays.items() if wants_gradient(value, array)]
         self.widest = max(self.widest, *followed, 0)
         if self._segments[-1] and self._bytes + size > self._most:
