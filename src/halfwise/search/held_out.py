@@ -29,11 +29,13 @@ from halfwise.search.exchanged import exchanged
 from halfwise.search.held_inputs import HELD_OUT_TARGET, Inputs
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Judge, Measured, over_all, unseen_bound
+from halfwise.search.jumps import jumping
 from halfwise.search.noise_model import NoiseModel, noise_of_one
 from halfwise.search.prune import Kept, kept_node
 from halfwise.search.repair_selector import RepairSelector, Selection
 from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS, Point, Search
+from halfwise.search.serving import deciding
 from halfwise.search.variants import JUDGED, worth_variants
 from halfwise.search.walks import CLOSE
 
@@ -87,6 +89,7 @@ class HeldOutSearch:
         """Search; where a held-out input is missed it joins the search, and others stay held out."""
         inputs, notes, target, start = Inputs(self.samples), list[Note](), 1.0, self.start
         near: tuple[Selection, Measured] | None = None  # met, but inputs not given may miss it
+        safe: Selection | None = None
         for turn in range(TURNS):
             self.context.counter.search()
             found = self._selected(inputs, target, start)
@@ -98,7 +101,11 @@ class HeldOutSearch:
             hopeless = len(best.solution.keep) == len(best.search.sites.free) - len(best.search.sites.forced)
             if near is not None and (hopeless or reached.unseen_bound > target):
                 found, missed = near  # what is not to be had is not worth every node
-            elif hopeless or _is_met(missed.ratio, expected):
+            elif (
+                hopeless
+                or _is_met(missed.ratio, expected)
+                or (safe := self._with_choices(found, inputs, first=turn == 0)) is not None
+            ):
                 break
             elif turn == TURNS - 1 or not self._affords_search(best):
                 found = self._larger(found, feeds, missed, expected)
@@ -115,7 +122,7 @@ class HeldOutSearch:
                 target = min(target, reached.unseen_bound) * max(TARGET / expected, LEAST_STEP)
                 continue
             break
-        found = exchanged(found, inputs, self.context)
+        found = safe or exchanged(found, inputs, self.context)
         if found.best.solution.keep and found.best.search.judge.spent:
             most = self.context.counter.most_passes
             notes.append(Note.of(NoteKind.RUNS_SPENT, runs=round(most), more=5 * round(most)))
@@ -126,7 +133,7 @@ class HeldOutSearch:
         decision = best.search.assignment(best.solution.keep)
         given = inputs.given.validation
         missed = self.context.judge(best.search.sites, given).measure(decision)
-        if missed.ratio > HELD_OUT_TARGET or best.search.judge.spent:
+        if missed.ratio > HELD_OUT_TARGET or (best.search.judge.spent and not any(jumping(self.model))):
             return inputs, given, missed
         doubtful = worth_variants(self.model, (*best.solution.found.ratios, *missed.ratios))
         if doubtful and (inputs.variants is not None or self._affords_variants(best, inputs)):
@@ -200,9 +207,21 @@ class HeldOutSearch:
 
             count = least_step(ladder, low, count, holds, tries=HALVINGS, worth=WORTH_HALVING)
             keep = best.solution.keep | ladder.nodes(count)
-        kept = (*best.solution.kept, *(kept_node(node, None, noise.fatal) for node in keep - best.solution.keep))
-        solution = replace(best.solution, keep=keep, kept=kept, noise=noise)
-        return replace(found, best=replace(best, solution=solution))
+        return _with_more(found, keep, noise)
+
+    def _with_choices(self, found: Selection, inputs: Inputs, *, first: bool) -> Selection | None:
+        """With all that choices between near equals depend on, where that is enough and an input was missed before, or
+        no runs are left: with fewer nodes, which are enough for the inputs searched, another is missed each time."""
+        search, solution = found.best.search, found.best.solution
+        if first and not search.judge.spent:
+            return None
+        free = frozenset(site.node for site in search.sites.free) - search.sites.forced
+        keep = solution.keep | deciding(free, search.sites.model, search.stepper)
+        judge = self.context.judge(search.sites, inputs.held_out)
+        if len(keep) in (len(solution.keep), len(free)) or not judge.affords(Untried.SETS, 2):
+            return None
+        held = self._on_held_out(search, judge, keep)
+        return _with_more(found, keep, solution.noise) if _is_met(held.ratio, held.unseen_bound) else None
 
     def _on_held_out(self, search: Search, judge: Judge, keep: frozenset[ir.Node]) -> Measured:
         """Those searched are asked, too, before it is taken: with other nodes in FP32 errors may no longer cancel."""
@@ -272,6 +291,13 @@ class HeldOutSearch:
                 return dict.fromkeys(able, Format.BF16)
             able = able[: len(able) // 2]
         return {}
+
+
+def _with_more(found: Selection, keep: frozenset[ir.Node], noise: NoiseModel | None) -> Selection:
+    best, solution = found.best, found.best.solution
+    fatal = noise.fatal if noise is not None else frozenset[ir.Node]()
+    kept = (*solution.kept, *(kept_node(node, None, fatal) for node in keep - solution.keep))
+    return replace(found, best=replace(best, solution=replace(solution, keep=keep, kept=kept, noise=noise)))
 
 
 def _is_met(held: float, expected: float) -> bool:

@@ -10,10 +10,11 @@ from halfwise.model.inputs.feed import Feed
 from halfwise.precision.decision import Decision
 from halfwise.search.held_out import Decided
 from halfwise.search.judge import Measured, chance
+from halfwise.search.jumps import jumping
 from halfwise.search.overflows import may_overflow
 from halfwise.search.run_counter import Untried
 from halfwise.search.unseen_bound import bound_alone, inputs_wanted
-from halfwise.search.variants import DOUBT, JUDGED, chooses, of_few, of_other_size, worth_variants
+from halfwise.search.variants import DOUBT, JUDGED, of_few, of_other_size, worth_variants
 from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.document import PromiseRecord
 from halfwise.verbs.fix.model_inputs import indexing
@@ -93,7 +94,7 @@ def _near(prepared: Prepared, decided: Decided) -> tuple[Feed, ...]:
     equals decides, what a few inputs say promises nothing, and only a stated budget ends the look."""
     counter = prepared.context.counter
     looked = max(JUDGED - len(decided.samples.all), 0) * (2 + len(prepared.context.also))
-    wanted = counter.within(looked) or chooses(prepared.request.model)
+    wanted = counter.within(looked) or any(jumping(prepared.request.model))
     if not wanted or not counter.free(looked, Untried.VARIANTS):
         return ()
     return of_few(decided.samples, prepared.context.references)
