@@ -195,6 +195,9 @@ class HeldOutSearch:
             keep = best.solution.keep | ladder.nodes(count)
             held = self._on_held_out(search, judge, keep)
             expected = held.unseen_bound
+        every = _free(search)
+        if held.ratio > 1.0 and self._on_held_out(search, judge, every).ratio <= 1.0:
+            return _with_more(found, every, noise)  # by what no derivative tells of
         if keep == best.solution.keep or held.ratio > max(missed.ratio, 1.0):
             return found
         if _is_met(held.ratio, expected):  # what lies between is worth a few runs, also late
@@ -213,12 +216,12 @@ class HeldOutSearch:
         """With all that choices between near equals depend on, where that is enough and an input was missed before, or
         no runs are left: with fewer nodes, which are enough for the inputs searched, another is missed each time."""
         search, solution = found.best.search, found.best.solution
-        if first and not search.judge.spent:
+        if first and not search.judge.spent and self._affords_search(found.best):
             return None
-        free = frozenset(site.node for site in search.sites.free) - search.sites.forced
+        free = _free(search)
         keep = solution.keep | deciding(free, search.sites.model, search.stepper)
         judge = self.context.judge(search.sites, inputs.held_out)
-        if len(keep) in (len(solution.keep), len(free)) or not judge.affords(Untried.SETS, 2):
+        if len(keep) in (len(solution.keep), len(free)):
             return None
         held = self._on_held_out(search, judge, keep)
         return _with_more(found, keep, solution.noise) if _is_met(held.ratio, held.unseen_bound) else None
@@ -291,6 +294,10 @@ class HeldOutSearch:
                 return dict.fromkeys(able, Format.BF16)
             able = able[: len(able) // 2]
         return {}
+
+
+def _free(search: Search) -> frozenset[ir.Node]:
+    return frozenset(site.node for site in search.sites.free) - search.sites.forced
 
 
 def _with_more(found: Selection, keep: frozenset[ir.Node], noise: NoiseModel | None) -> Selection:

@@ -311,9 +311,7 @@ class Search:
         high = len(ladder.steps)
         best = ladder.nodes(high)
         self.notify(f"trying {counted(len(best), 'FP32 node')} (all that the noise model names)")
-        if self.measure(best).unseen_bound > self.target_ratio:
-            if not self.judge.affords(Untried.SETS):
-                return best
+        if self.measure(best).unseen_bound > self.target_ratio:  # whatever runs are left: FP32 is the least answer
             if self.measure(everything).unseen_bound > self.target_ratio:
                 return everything if self.measure(everything).ratio <= self.measure(best).ratio else best
             return everything
