@@ -38,8 +38,23 @@ def serving(outputs: Collection[str], nodes: frozenset[ir.Node], model: Model, s
 
 
 def deciding(nodes: frozenset[ir.Node], model: Model, stepper: Stepper) -> frozenset[ir.Node]:
-    """Those of the nodes that a choice between computed numbers depends on, the choices among them."""
-    return nodes & _before([value for node in jumping(model) for value in node.outputs], stepper)
+    """Those of the nodes that a choice between computed numbers depends on, the choices among them, where numbers are
+    computed from what is chosen. What is an output itself is judged as it is."""
+    calculated = _calculated_with(model)
+    return nodes & _before([v for node in jumping(model) if node in calculated for v in node.outputs], stepper)
+
+
+def _calculated_with(model: Model) -> set[ir.Node]:
+    """The nodes from whose results real numbers are computed."""
+    found = set[ir.Node]()
+    for node in reversed(model.nodes):
+        if any(each in found or _gives_floats(each) for each in node.successors()):
+            found.add(node)
+    return found
+
+
+def _gives_floats(node: ir.Node) -> bool:
+    return any(value.dtype is not None and value.dtype.is_floating_point() for value in node.outputs)
 
 
 def _before(values: Sequence[ir.Value], stepper: Stepper) -> set[ir.Node]:
