@@ -70,6 +70,19 @@ def test_runs_that_left_next_to_nothing_are_told_apart() -> None:
     assert np.isfinite(told).all() and np.isfinite(doubt).all() and told[0] < told[2]
 
 
+@pytest.mark.parametrize("energies", [(1.0, 1.0), (0.0, 0.0)])
+@pytest.mark.filterwarnings("error")
+def test_an_error_where_the_noise_model_sees_none_is_told_in_numbers(energies: tuple[float, float]) -> None:
+    """Behind a choice between near equals, the error is all or nothing, and no derivative tells of it."""
+    nodes = _nodes(3)
+    pieces = (Noise(frozenset({node}), energy, False) for node, energy in zip(nodes, energies, strict=False))
+    kept = [frozenset(each) for each in (nodes[:2], nodes[:1], nodes, [])]
+    runs = [Run(keep, squared, 1) for keep, squared in zip(kept, (1e4, 1e-4, 1e4, 1.0), strict=True)]
+    surrogate = Surrogate(NoiseModel(tuple(pieces), {}, frozenset()), nodes, kept[0], runs)
+    told, doubt = surrogate.predict(surrogate.rows(kept))
+    assert np.isfinite(told).all() and np.isfinite(doubt).all()
+
+
 @pytest.mark.parametrize(
     ("seed", "tolerance", "known"),
     [

@@ -14,12 +14,14 @@ from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.samples import Samples
+from halfwise.model.model import load
 from halfwise.search.references import References
 from halfwise.search.unseen_bound import spread
 from halfwise.search.variants import of_few, of_other_size
 from tests.models.build import model, node, value, weight
 
-ANY = cast(References, SimpleNamespace(of=lambda feeds: []))  # FP32 takes whatever it is given
+SQUARES = model([node("Mul", "x x", "y")], [value("x", shape=(1, 64))], [value("y", shape=(1, 64))])
+ANY = cast(References, SimpleNamespace(of=lambda feeds: [], model=load(SQUARES)))  # FP32 takes whatever it is given
 
 
 def made(*feeds: dict[str, NDArray[Any]]) -> tuple[Feed, ...]:
@@ -60,7 +62,7 @@ def test_fp32_takes_all_but_one() -> None:
         return []
 
     given = tuple(Feed(index, {"x": noise(1.0, seed=index)}) for index in range(4))
-    strict = cast(References, SimpleNamespace(of=answers))
+    strict = cast(References, SimpleNamespace(of=answers, model=ANY.model))
     found = of_few(Samples(given[:2], given[2:], "given"), strict)
     assert sorted(feed.source or 0 for feed in found) == [0, 0, 2, 2, 3, 3]
     assert asked[0] == tuple(each for ids in asked[1:] for each in ids) and {len(ids) for ids in asked[1:]} == {1}
@@ -91,7 +93,6 @@ def test_what_a_vector_quieter_than_those_given_would_lose_is_told() -> None:
 
 
 def test_a_users_measure_is_asked_about_none() -> None:
-    squares = model([node("Mul", "x x", "y")], [value("x", shape=(1, 64))], [value("y", shape=(1, 64))])
     given = [{"x": np.full((1, 64), size, np.float32)} for size in (20.0, 250.0, 60.0, 120.0)]
     seen = set[float]()
 
@@ -99,5 +100,5 @@ def test_a_users_measure_is_asked_about_none() -> None:
         seen.add(round(float(np.sqrt(reference["y"].max()))))
         return float(np.abs(reference["y"] - other["y"]).max() / reference["y"].max())
 
-    assert fix(squares, given, metric=measure, tolerance="metric<=0.01").met
+    assert fix(SQUARES, given, metric=measure, tolerance="metric<=0.01").met
     assert max(seen) <= 253 and min(seen) >= 19

@@ -13,6 +13,8 @@ from halfwise import fix
 from halfwise.core.notes import NoteKind
 from halfwise.emulation.emulate import Emulator
 from halfwise.precision.assignment import Assignment
+from halfwise.search.held_out import HeldOutSearch
+from halfwise.search.run_counter import RunCounter
 from halfwise.search.unseen_bound import bound_alone, bound_for_unseen, inputs_wanted
 from halfwise.verbs.fix.result import FixResult
 from tests.models.build import model, node, value, weight
@@ -82,6 +84,35 @@ def test_near_ties_are_looked_for_around_the_inputs_given() -> None:
     result = fix(made, given, tolerance="y:rel_l2<=0.01", repairs="none")
     assert NoteKind.VARIANT_MOVED in kinds(result.notes)
     assert len(result.samples.all) == 4  # the verdict is on what was given
+
+
+def router() -> tuple[onnx.ModelProto, Feeds]:
+    """What 16 tokens add up to chooses a row: in many texts two scores are about equal, and in none of those given."""
+    rng = np.random.default_rng(0)
+    words = rng.uniform(0.2, 0.8, (200, 1)).astype(np.float32) + rng.normal(0, 1e-3, (200, 6)).astype(np.float32)
+    nodes = [node("Gather", "words ids", "e"), node("ReduceSum", "e axis", "s", keepdims=0),
+             node("ArgMax", "s", "i", axis=1, keepdims=0), node("Gather", "table i", "y")]  # fmt: skip
+    made = model(nodes, [value("ids", onnx.TensorProto.INT64, (1, 16))], [value("y", shape=(1, 8))],
+                 [weight("words", words), weight("axis", np.array([1])),
+                  weight("table", rng.standard_normal((6, 8)).astype(np.float32))])  # fmt: skip
+    texts = [np.random.default_rng(seed).integers(0, 200, (1, 16)) for seed in range(400)]
+    clear = [ids for ids in texts if np.diff(np.sort(words[ids[0]].sum(axis=0)))[-1] > 0.008]
+    return made, [{"ids": ids} for ids in clear[:4]]
+
+
+def test_near_ties_of_tokens_are_looked_for_in_texts_joined_from_those_given() -> None:
+    made, given = router()
+    result = fix(made, given, tolerance="y:rel_l2<=0.01", repairs="none")
+    assert result.met and result.fp32_nodes
+    assert NoteKind.VARIANT_MOVED in kinds(result.notes)
+
+
+def test_near_ties_are_looked_for_where_all_runs_went_into_saving_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunCounter, "within", lambda *_: False)
+    monkeypatch.setattr(HeldOutSearch, "_affords_variants", lambda *_: False)
+    for made, given in (router(), selector()):
+        result = fix(made, given, tolerance="y:rel_l2<=0.01", repairs="none")
+        assert result.met and result.promise is not None and not result.promise.carried
 
 
 @pytest.mark.parametrize("spread", [0.8, 1.5])

@@ -29,16 +29,19 @@ from halfwise.search.exchanged import exchanged
 from halfwise.search.held_inputs import HELD_OUT_TARGET, Inputs
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Judge, Measured, over_all, unseen_bound
+from halfwise.search.jumps import jumping
 from halfwise.search.noise_model import NoiseModel, noise_of_one
 from halfwise.search.prune import Kept, kept_node
 from halfwise.search.repair_selector import RepairSelector, Selection
 from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS, Point, Search
+from halfwise.search.serving import deciding
 from halfwise.search.variants import JUDGED, worth_variants
 from halfwise.search.walks import CLOSE
 
 __all__ = ["Decided", "HeldOutSearch", "why_not_bf16"]
 
+FRESH = 16  # inputs near those given, to tell whether choices flip
 TURNS = 5  # searches, each told what the one before it missed
 TARGET = 0.95  # of the tolerance, for inputs that were not given
 LEAST_STEP = 0.3  # of the target before: no search aims at less than this of what the last one reached
@@ -87,6 +90,7 @@ class HeldOutSearch:
         """Search; where a held-out input is missed it joins the search, and others stay held out."""
         inputs, notes, target, start = Inputs(self.samples), list[Note](), 1.0, self.start
         near: tuple[Selection, Measured] | None = None  # met, but inputs not given may miss it
+        safe: Selection | None = None
         for turn in range(TURNS):
             self.context.counter.search()
             found = self._selected(inputs, target, start)
@@ -98,7 +102,11 @@ class HeldOutSearch:
             hopeless = len(best.solution.keep) == len(best.search.sites.free) - len(best.search.sites.forced)
             if near is not None and (hopeless or reached.unseen_bound > target):
                 found, missed = near  # what is not to be had is not worth every node
-            elif hopeless or _is_met(missed.ratio, expected):
+            elif (
+                hopeless
+                or _is_met(missed.ratio, expected)
+                or (safe := self._with_choices(found, inputs, first=turn == 0)) is not None
+            ):
                 break
             elif turn == TURNS - 1 or not self._affords_search(best):
                 found = self._larger(found, feeds, missed, expected)
@@ -115,7 +123,10 @@ class HeldOutSearch:
                 target = min(target, reached.unseen_bound) * max(TARGET / expected, LEAST_STEP)
                 continue
             break
-        found = exchanged(found, inputs, self.context)
+        if safe is None:
+            found = exchanged(found, inputs, self.context)
+            inputs, safe = self._against_flips(found, inputs)
+        found = safe or found
         if found.best.solution.keep and found.best.search.judge.spent:
             most = self.context.counter.most_passes
             notes.append(Note.of(NoteKind.RUNS_SPENT, runs=round(most), more=5 * round(most)))
@@ -126,7 +137,7 @@ class HeldOutSearch:
         decision = best.search.assignment(best.solution.keep)
         given = inputs.given.validation
         missed = self.context.judge(best.search.sites, given).measure(decision)
-        if missed.ratio > HELD_OUT_TARGET or best.search.judge.spent:
+        if missed.ratio > HELD_OUT_TARGET or (best.search.judge.spent and not any(jumping(self.model))):
             return inputs, given, missed
         doubtful = worth_variants(self.model, (*best.solution.found.ratios, *missed.ratios))
         if doubtful and (inputs.variants is not None or self._affords_variants(best, inputs)):
@@ -188,6 +199,9 @@ class HeldOutSearch:
             keep = best.solution.keep | ladder.nodes(count)
             held = self._on_held_out(search, judge, keep)
             expected = held.unseen_bound
+        every = _free(search)
+        if held.ratio > 1.0 and self._on_held_out(search, judge, every).ratio <= 1.0:
+            return _with_more(found, every, noise)  # by what no derivative tells of
         if keep == best.solution.keep or held.ratio > max(missed.ratio, 1.0):
             return found
         if _is_met(held.ratio, expected):  # what lies between is worth a few runs, also late
@@ -200,9 +214,35 @@ class HeldOutSearch:
 
             count = least_step(ladder, low, count, holds, tries=HALVINGS, worth=WORTH_HALVING)
             keep = best.solution.keep | ladder.nodes(count)
-        kept = (*best.solution.kept, *(kept_node(node, None, noise.fatal) for node in keep - best.solution.keep))
-        solution = replace(best.solution, keep=keep, kept=kept, noise=noise)
-        return replace(found, best=replace(best, solution=solution))
+        return _with_more(found, keep, noise)
+
+    def _against_flips(self, found: Selection, inputs: Inputs) -> tuple[Inputs, Selection | None]:
+        """Where choices depend on nodes in FP16, and nodes were chosen so that none flips: whether one does anew."""
+        search, keep = found.best.search, found.best.solution.keep
+        unsafe = deciding(_free(search), search.sites.model, search.stepper) - keep
+        runs = FRESH * (2 + len(self.context.also))
+        asked = keep and unsafe and inputs.given.origin != "synthetic"
+        if not asked or not self.context.counter.free(runs, Untried.VARIANTS):
+            return inputs, None
+        fresh = inputs.fresh(self.context.references, FRESH)
+        if not fresh or self.context.judge(search.sites, fresh).measure(search.assignment(keep)).ratio <= 1.0:
+            return inputs, None
+        inputs = inputs.with_more(fresh)
+        return inputs, self._with_choices(found, inputs, first=False)
+
+    def _with_choices(self, found: Selection, inputs: Inputs, *, first: bool) -> Selection | None:
+        """With all that choices between near equals depend on, where that is enough and an input was missed before, or
+        no runs are left: with fewer nodes, which are enough for the inputs searched, another is missed each time."""
+        search, solution = found.best.search, found.best.solution
+        if first and not search.judge.spent and self._affords_search(found.best):
+            return None
+        free = _free(search)
+        keep = solution.keep | deciding(free, search.sites.model, search.stepper)
+        judge = self.context.judge(search.sites, inputs.held_out)
+        if len(keep) in (len(solution.keep), len(free)):
+            return None
+        held = self._on_held_out(search, judge, keep)
+        return _with_more(found, keep, solution.noise) if _is_met(held.ratio, held.unseen_bound) else None
 
     def _on_held_out(self, search: Search, judge: Judge, keep: frozenset[ir.Node]) -> Measured:
         """Those searched are asked, too, before it is taken: with other nodes in FP32 errors may no longer cancel."""
@@ -272,6 +312,17 @@ class HeldOutSearch:
                 return dict.fromkeys(able, Format.BF16)
             able = able[: len(able) // 2]
         return {}
+
+
+def _free(search: Search) -> frozenset[ir.Node]:
+    return frozenset(site.node for site in search.sites.free) - search.sites.forced
+
+
+def _with_more(found: Selection, keep: frozenset[ir.Node], noise: NoiseModel | None) -> Selection:
+    best, solution = found.best, found.best.solution
+    fatal = noise.fatal if noise is not None else frozenset[ir.Node]()
+    kept = (*solution.kept, *(kept_node(node, None, fatal) for node in keep - solution.keep))
+    return replace(found, best=replace(best, solution=replace(solution, keep=keep, kept=kept, noise=noise)))
 
 
 def _is_met(held: float, expected: float) -> bool:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.streamed import answered
 from halfwise.model.inputs.feed import Feed
+from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.run_counter import RunCounter
@@ -43,6 +44,10 @@ class References:
             for key, outputs in (known or {}).items()
             if outputs.keys() >= set(names)
         }
+
+    @property
+    def model(self) -> Model:
+        return self._fp32.sites.model
 
     def keeping(self, sites: Sites) -> References:
         """The same answers, of what is judged in the model of `sites` alone."""

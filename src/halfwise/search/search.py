@@ -23,7 +23,7 @@ from halfwise.search.noise_model import NoiseModel, measure_noise, relative_boun
 from halfwise.search.places import refuse_share, refuse_unsteady
 from halfwise.search.prune import Kept, Pruning, kept_node
 from halfwise.search.run_counter import Untried
-from halfwise.search.serving import missed, serving
+from halfwise.search.serving import deciding, missed, serving
 from halfwise.search.sets import Sets, worst_first
 from halfwise.search.speed import TimeTable
 from halfwise.search.walks import CLOSE, Walks
@@ -162,7 +162,7 @@ class Search:
         if not ladder.steps:
             return everything, noise
         goal = self._first_goal(fp16, ladder, noise)
-        low = 0  # steps known not to be enough
+        low, last, known = 0, fp16, frozenset[ir.Node]()  # steps known not to be enough, and what they left
         for attempt in range(TRIES):
             if attempt >= LEAST_TRIES and self.judge.spent:
                 break
@@ -179,19 +179,21 @@ class Search:
             measured = self.measure(keep)
             if measured.unseen_bound <= self.target_ratio:
                 return self._relax(keep, ladder, measured.unseen_bound, noise), noise
-            if self._contradicts(measured, keep, fp16, noise) and (
+            if self._contradicts(measured, keep, last, known, noise) and (
                 hidden := self._find_hidden(keep, ladder, measured, noise)
             ):
                 noise = noise.with_piece(hidden)
-                ladder, low = noise.ladder(), 0
+                ladder, low, last, known = noise.ladder(), 0, fp16, frozenset()
                 continue
+            last, known = measured, keep
             left = noise.left(keep)
             if math.isfinite(measured.unseen_bound) and left > 0:
                 goal = min(goal / 1.5, left * (0.9 * self.target_ratio / measured.unseen_bound) ** 2)
             else:
                 goal /= 4
             low = count
-        return self._bisect(ladder, min(low, len(ladder.steps) - 1), everything), noise
+        keep = self._bisect(ladder, min(low, len(ladder.steps) - 1), everything)
+        return self._for_choices(keep, noise), noise
 
     def _grown(self, start: frozenset[ir.Node], noise: NoiseModel) -> frozenset[ir.Node] | None:
         """What another search found, and the few nodes more that these samples need; None where few are not enough."""
@@ -263,12 +265,13 @@ class Search:
             * min(relative_bounds(self.sites, self.judge.question.tolerance).values(), default=0.01)
         ) ** 2
 
-    def _contradicts(self, measured: Measured, keep: frozenset[ir.Node], fp16: Measured, noise: NoiseModel) -> bool:
+    def _contradicts(
+        self, now: Measured, keep: frozenset[ir.Node], last: Measured, known: frozenset[ir.Node], noise: NoiseModel
+    ) -> bool:
         """Nodes were added that should have helped much, and the error hardly fell: noise the model did not see."""
-        before, after = noise.left(frozenset()), noise.left(keep)
-        if not math.isfinite(measured.ratio):
+        if not math.isfinite(now.ratio):
             return True
-        return math.isfinite(fp16.ratio) and before > 9 * after and measured.ratio > 0.7 * fp16.ratio
+        return math.isfinite(last.ratio) and noise.left(known) > 9 * noise.left(keep) and now.ratio > 0.7 * last.ratio
 
     def _find_hidden(
         self, keep: frozenset[ir.Node], ladder: Ladder, measured: Measured, noise: NoiseModel
@@ -308,9 +311,7 @@ class Search:
         high = len(ladder.steps)
         best = ladder.nodes(high)
         self.notify(f"trying {counted(len(best), 'FP32 node')} (all that the noise model names)")
-        if self.measure(best).unseen_bound > self.target_ratio:
-            if not self.judge.affords(Untried.SETS):
-                return best
+        if self.measure(best).unseen_bound > self.target_ratio:  # whatever runs are left: FP32 is the least answer
             if self.measure(everything).unseen_bound > self.target_ratio:
                 return everything if self.measure(everything).ratio <= self.measure(best).ratio else best
             return everything
@@ -327,3 +328,11 @@ class Search:
             else:
                 low = middle
         return best
+
+    def _for_choices(self, keep: frozenset[ir.Node], noise: NoiseModel) -> frozenset[ir.Node]:
+        """Where most nodes stay in FP32: what choices depend on, of which no derivative tells, and few nodes more."""
+        if 2 * len(keep) < len(self.sites.free) or self.measure(keep).unseen_bound > self.target_ratio:
+            return keep
+        fewer = keep & (deciding(keep, self.sites.model, self.stepper) | noise.fatal)
+        grown = self._grown(fewer, noise) if fewer and len(fewer) < len(keep) else None
+        return keep if grown is None or len(grown) > len(keep) else grown

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 import onnx_ir as ir
@@ -111,11 +112,16 @@ def _fading(apart: Array) -> Array:
 
 
 def _corrected(energies: Array, stays: Array, runs: Sequence[Run]) -> Array:
-    """Each piece's energy as the runs tell it: the likeliest, where each may be off by `DOUBT` times itself."""
-    if not runs:
+    """Each piece's energy as the runs tell it: the likeliest, where each may be off by `DOUBT` times itself.
+
+    A run in which none of it stays, as behind a choice that flips, tells nothing of it.
+    """
+    telling = stays @ energies > 0.0
+    if not telling.any():
         return energies
+    stays, runs = stays[telling], list(compress(runs, telling))
     squared = np.array([run.squared for run in runs])
-    energies = energies * np.median(squared / np.maximum(stays @ energies, 1e-300))
+    energies = energies * np.median(squared / (stays @ energies))
     spread = (DOUBT * energies) ** 2
     told = stays / squared[:, None]  # errors of very different sizes: each counts in units of its own
     between = (told * spread) @ told.T

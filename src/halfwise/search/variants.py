@@ -19,8 +19,10 @@ from halfwise.core.metrics import is_float
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.rollout import Trajectory
 from halfwise.model.inputs.samples import Samples, content_of
+from halfwise.model.inputs.spliced import spliced
 from halfwise.model.inputs.synthetic import resized, vary
 from halfwise.model.model import Model
+from halfwise.search.jumps import jumping
 from halfwise.search.references import References
 from halfwise.search.unseen_bound import bound_for_unseen, spread
 
@@ -30,26 +32,11 @@ SAME = 1e-6  # relative difference up to which two inputs are as loud
 DOUBT = 0.25  # of the tolerance, expected of inputs not given: below it, no more of them are looked at
 _FAR = 1 << 20  # beyond the numbers of other variants
 JUDGED = 12  # inputs that a promise rests on, those given among them
-# Their results jump where a number crosses another.
-_JUMPS = frozenset(
-    "ArgMax ArgMin TopK NonMaxSuppression NonZero Unique Hardmax Floor Ceil Round Sign Mod Greater GreaterOrEqual Less "
-    "LessOrEqual Equal".split()
-)
 
 
 def worth_variants(model: Model, ratios: Sequence[float]) -> bool:
     """Whether other inputs may come near the tolerance, or a choice between near equals decides."""
-    return bound_for_unseen(ratios, most=math.inf) > DOUBT or _chooses(model)
-
-
-def _chooses(model: Model) -> bool:
-    """Whether a comparison of computed numbers may decide between outputs that lie far apart."""
-    return any(
-        node.op_type in _JUMPS
-        and not node.domain
-        and any(v.dtype and v.dtype.is_floating_point() for v in node.inputs if v is not None)
-        for node in model.nodes
-    )
+    return bound_for_unseen(ratios, most=math.inf) > DOUBT or any(jumping(model))
 
 
 def of_few(samples: Samples, references: References) -> tuple[Feed, ...]:
@@ -107,9 +94,13 @@ def _limits(arrays: Sequence[NDArray[Any]]) -> tuple[float, float]:
 
 
 def varied(sources: Sequence[Feed], known: tuple[Feed, ...], references: References, *, seed: int) -> tuple[Feed, ...]:
-    """One of each source, where it differs and FP32 takes it."""
-    rng, first = np.random.default_rng(seed), 1 + max(feed.id for feed in known)
-    made = [Feed(first + index, vary(feed, rng=rng), _origin(feed)) for index, feed in enumerate(sources)]
+    """One of each source, where it differs and FP32 takes it. Tokens, which no small step changes, are joined with
+    those of another input where a choice decides."""
+    rng, first, made = np.random.default_rng(seed), 1 + max(feed.id for feed in known), list[Feed]()
+    given = [feed for feed in known if feed.source is None] if any(jumping(references.model)) else []
+    for index, feed in enumerate(sources):
+        others = [each for each in given if each.id != _origin(feed)]
+        made.append(Feed(first + index, spliced(vary(feed, rng=rng), others, rng=rng), _origin(feed)))
     new = [each for each, feed in zip(made, sources, strict=True) if content_of(each) != content_of(feed)]
     return _running(new, references)
 

@@ -10,6 +10,7 @@ from halfwise.model.inputs.feed import Feed
 from halfwise.precision.decision import Decision
 from halfwise.search.held_out import Decided
 from halfwise.search.judge import Measured, chance
+from halfwise.search.jumps import jumping
 from halfwise.search.overflows import may_overflow
 from halfwise.search.run_counter import Untried
 from halfwise.search.unseen_bound import bound_alone, inputs_wanted
@@ -89,10 +90,12 @@ def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured, *, run
 
 
 def _near(prepared: Prepared, decided: Decided) -> tuple[Feed, ...]:
-    """Inputs close to those given, where the search looked at none and there are runs left."""
+    """Inputs close to those given, where the search looked at none and there are runs left. Where a choice between near
+    equals decides, what a few inputs say promises nothing, and only a stated budget ends the look."""
     counter = prepared.context.counter
     looked = max(JUDGED - len(decided.samples.all), 0) * (2 + len(prepared.context.also))
-    if not counter.within(looked) or not counter.free(looked, Untried.VARIANTS):
+    wanted = counter.within(looked) or any(jumping(prepared.request.model))
+    if not wanted or not counter.free(looked, Untried.VARIANTS):
         return ()
     return of_few(decided.samples, prepared.context.references)
 
