@@ -51,13 +51,14 @@ def test_the_one_used_longest_ago_goes_first(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_of_a_large_model_none_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_sessions, "_MOST_BYTES", 4 * 99)
-    monkeypatch.setattr(kept_sessions, "_NODE_BYTES", 100)
+    monkeypatch.setattr(kept_sessions, "_WEIGHT_BYTES", 100)
     sites, emulator = sites_of(weights=100), Emulator()
     assert emulator.session(Assignment(sites, {})) is not emulator.session(Assignment(sites, {}))
 
 
 def test_of_a_model_of_many_nodes_the_last_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_sessions, "_MOST_BYTES", 4 * 99)
+    """However small its weights: the nodes take memory, too."""
+    monkeypatch.setattr(kept_sessions, "_MOST_BYTES", 4 * 100 + 2 * kept_sessions._NODE_BYTES)
     sites, emulator = sites_of(weights=100), Emulator()
     wide = emulator.session(Assignment(sites, {}))
     assert emulator.session(Assignment(sites, {})) is wide
@@ -68,7 +69,8 @@ def test_of_a_model_of_many_nodes_the_last_is_kept(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("many", [False, True])
 def test_beside_a_walk_none_of_many_nodes_is_kept(monkeypatch: pytest.MonkeyPatch, many: bool) -> None:
-    monkeypatch.setattr(kept_sessions, "_MOST_BYTES", 4 * 99 if many else 4 * 100)
+    if many:
+        monkeypatch.setattr(kept_sessions, "_MOST_BYTES", 4 * 99)
     sites, emulator = sites_of(weights=100), Emulator()
     wide = Assignment(sites, {})
     session = emulator.session(wide)
