@@ -10,6 +10,7 @@ from onnx import helper
 
 from halfwise.emulation import kept_sessions
 from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.stepper import Stepper, Store
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -50,8 +51,32 @@ def test_the_one_used_longest_ago_goes_first(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_of_a_large_model_none_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_sessions, "_MOST_BYTES", 4 * 99)
+    monkeypatch.setattr(kept_sessions, "_WEIGHT_BYTES", 100)
     sites, emulator = sites_of(weights=100), Emulator()
     assert emulator.session(Assignment(sites, {})) is not emulator.session(Assignment(sites, {}))
+
+
+def test_of_a_model_of_many_nodes_the_last_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small its weights: the nodes take memory, too."""
+    monkeypatch.setattr(kept_sessions, "_MOST_BYTES", 4 * 100 + 2 * kept_sessions._NODE_BYTES)
+    sites, emulator = sites_of(weights=100), Emulator()
+    wide = emulator.session(Assignment(sites, {}))
+    assert emulator.session(Assignment(sites, {})) is wide
+    narrow = emulator.session(Assignment.all_narrow(sites))
+    assert emulator.session(Assignment(sites, {})) is not wide
+    assert emulator.session(Assignment.all_narrow(sites)) is not narrow
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_beside_a_walk_none_of_many_nodes_is_kept(monkeypatch: pytest.MonkeyPatch, many: bool) -> None:
+    if many:
+        monkeypatch.setattr(kept_sessions, "_MOST_BYTES", 4 * 99)
+    sites, emulator = sites_of(weights=100), Emulator()
+    wide = Assignment(sites, {})
+    session = emulator.session(wide)
+    for _ in Stepper(emulator).walk(Store(emulator, wide, {"x": np.ones(100, np.float32)})):
+        pass
+    assert (emulator.session(wide) is session) is not many
 
 
 @pytest.mark.parametrize("attributes", [{}, {"seed": 3.0}])

@@ -6,6 +6,9 @@ import math
 
 import pytest
 
+from halfwise.emulation.emulate import Emulator, widen_feeds
+from halfwise.emulation.stepper import Stepper
+from halfwise.search.sensitivity import sensitivity_by_output
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
 from tests.models.report_models import healthy_result, overflow_result
@@ -44,3 +47,14 @@ def test_of_a_repaired_model_the_one_as_given_is_diagnosed() -> None:
 
 def test_where_nothing_was_searched_there_is_none() -> None:
     assert healthy_result().measured.diagnosis is None and healthy_result().shares == {}
+
+
+def test_all_outputs_share_the_walk_forwards() -> None:
+    result = overflow_result()
+    executed = list[float]()
+    feed, outputs = widen_feeds(result.samples.search[0]), list(result.fixed)[:2]
+    for names in ([outputs[0]], [outputs[1]], outputs):
+        stepper = Stepper(Emulator())
+        assert [name for name, _ in sensitivity_by_output(stepper, result.sites, feed, names)] == names
+        executed.append(stepper.executed)
+    assert executed[2] <= executed[0] + executed[1] - len(result.sites.all)

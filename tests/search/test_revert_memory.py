@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -94,16 +94,35 @@ def test_nodes_without_room_are_left_where_their_walks_would_take_too_much(
     assert stepper.executed <= most + 8 * NODES  # the last walk is walked to its end
 
 
+def sets_of(sites: Sites, journal: Journal, walked: Callable[[int, int], None] = lambda *_: None) -> Sets:
+    feed = {"x": np.random.default_rng(3).standard_normal(SIZE).astype(np.float32)}
+    judge = Judge(sites, Emulator(walked=walked), Question(Tolerance.default()), [feed])
+    return Sets(sites, judge, Stepper(judge.emulator), journal, Format.FP32)
+
+
+def test_no_walk_begins_behind_the_runs_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(revert, "ROOM", 4 * SIZE * 4)
+    sites = chain()
+    keep = frozenset(site.node for site in sites.free)
+    nodes, walks = sorted(keep, key=lambda each: sites.of[each].index), list[int]()
+    for most in (1.0, 9.0, math.inf):
+        begun = list[int]()
+        found = sets_of(sites, Journal(), lambda done, _, begun=begun: begun.append(done)).revert_alone(
+            keep, nodes, 0, most
+        )
+        walks.append(begun.count(0))
+        assert 0 < len(found) < NODES or most == math.inf
+    assert walks[0] == 1 < walks[1] < walks[2]
+
+
 def test_those_that_were_left_are_known_after_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(revert, "ROOM", 4 * SIZE * 4)
     monkeypatch.setattr("halfwise.search.sets.PATIENCE", 0.0)
     sites, journal, found = chain(), Journal(), list[Mapping[ir.Node, float]]()
-    feed = {"x": np.random.default_rng(3).standard_normal(SIZE).astype(np.float32)}
     keep = frozenset(site.node for site in sites.free)
     nodes = sorted(keep, key=lambda each: sites.of[each].index)
     for _ in range(2):
-        judge = Judge(sites, Emulator(), Question(Tolerance.default()), [feed])
-        sets = Sets(sites, judge, Stepper(judge.emulator), journal, Format.FP32)
+        sets = sets_of(sites, journal)
         found.append(sets.revert_alone(keep, nodes, 0))
         left = [each for each in nodes if each not in found[-1]]
         found.append(sets.revert_alone(keep, left, 0))

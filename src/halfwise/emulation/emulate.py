@@ -34,6 +34,7 @@ from halfwise.model.random_draws import draws, seed
 from halfwise.model.weights import convert_fill, convert_weight, to_tensor_proto, whole_tensor
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import Names, Rewritten, SpelledWeight, Weight, rewrite
+from halfwise.precision.sites import Sites
 
 __all__ = ["Emulator", "emulate"]
 
@@ -211,6 +212,11 @@ class Emulator:
         self._segments.clear()
         gc.collect()
         self._weights.forget()
+
+    def make_room(self, sites: Sites) -> None:
+        """For a walk through the model, node by node."""
+        for each in (self, *self._others):
+            each._sessions.make_room(sites)
 
     def session(self, assignment: Assignment) -> AnySession:
         return self._sessions.session(assignment, lambda: self._begun(assignment))

@@ -134,7 +134,7 @@ class Stepper:
         self._compiled: dict[tuple[Any, ...], _Compiled] = {}
         self._inner: dict[ir.Node, tuple[ir.Node, ...]] = {}
         self._outside: dict[ir.Node, frozenset[ir.Value]] = {}
-        self._current: tuple[Assignment, dict[ir.Node, _Compiled]] | None = None
+        self._current: tuple[object, dict[ir.Node, _Compiled]] | None = None
 
     def rest(self) -> None:
         """Others may have the memory of what is made again when it is asked for."""
@@ -155,6 +155,7 @@ class Stepper:
     def walk(self, store: Store) -> Iterator[Step]:
         """Run the model; each tensor is dropped once nothing needs it any more."""
         model = store.assignment.sites.model
+        self.emulator.make_room(store.assignment.sites)
         left, nodes = self._uses(model), self._in_order(model)
         for number, node in enumerate(nodes):
             self.emulator.walked(number, len(nodes))
@@ -231,8 +232,9 @@ class Stepper:
         return self._inner[node]
 
     def compile(self, node: ir.Node, assignment: Assignment) -> _Compiled:
-        if self._current is None or self._current[0] is not assignment:
-            self._current = (assignment, {})
+        decided = assignment if assignment.formats else (assignment.sites, assignment.io)  # FP32 is often made anew
+        if self._current is None or self._current[0] != decided:
+            self._current = (decided, {})
         known = self._current[1]
         if node not in known:
             known[node] = self._found(node, assignment)

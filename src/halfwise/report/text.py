@@ -20,7 +20,8 @@ def safe(name: str, width: int | None = None) -> str:
 
     With a `width`, a longer one is shortened in the middle: both ends of a node's name tell where it is.
     """
-    shown = "".join(_escaped(c) if unicodedata.category(c) in _UNSEEN else c for c in name)
+    plain = name.isascii() and name.isprintable()
+    shown = name if plain else "".join(_escaped(c) if unicodedata.category(c) in _UNSEEN else c for c in name)
     if width is None or width_of(shown) <= width:
         return shown
     if width <= len(_ELLIPSIS):

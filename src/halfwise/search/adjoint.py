@@ -41,6 +41,7 @@ class Adjoint:
     known: Gradients
     weights: Mapping[str, float]  # of the outputs
     kinds: Mapping[str, OutputKind]  # what an error is relative to, where it is not the norm
+    outputs: frozenset[str] | None = None  # those to begin from, where not from all
 
     def run(self, again: bool = False) -> None:
         """`again`: the same tape is followed once more."""
@@ -69,6 +70,8 @@ class Adjoint:
 
     def _seed(self, value: ir.Value, output: ir.Value) -> None:
         """A tensor that is an output, or of which one is made."""
+        if self.outputs is not None and output.name not in self.outputs:
+            return
         array = self.known.store.read(value, None)
         if not isinstance(array, np.ndarray) or not array.size:
             return

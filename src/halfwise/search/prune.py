@@ -85,7 +85,7 @@ class Pruning:
             self.notify(
                 f"reverting {len(batch)} of {counted(len(keep), 'FP32 node')}, each by itself (input {turn + 1})"
             )
-            found = self.sets.revert_alone(keep, batch, order[turn])
+            found = self.sets.revert_alone(keep, batch, order[turn], budget - before)
             for node, ratio in found.items():
                 ratios[node] = max(ratio, ratios.get(node, 0.0))
                 seen[node] = turn + 1

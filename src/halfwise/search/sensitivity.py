@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from halfwise.search.stored_sums import lost_inside
 from halfwise.search.tape import Tape
 from halfwise.search.tensor_statistics import StatisticsCollector, TensorStatistics
 
-__all__ = ["Sensitivity", "measure_sensitivity"]
+__all__ = ["Sensitivity", "measure_sensitivity", "sensitivity_by_output"]
 
 Array = NDArray[Any]
 
@@ -59,26 +60,62 @@ def measure_sensitivity(
     forward = _Forward(stepper, sites, into, fp32, apart)
     with Helper() as helper:
         statistics = forward.run(feeds, tape, helper if collect else None)
+        by_name = {kind.output: kind for kind in kinds}
+        way = _WayBack(stepper, sites, fp32, tape, helper, seed, weights or {}, by_name)
+        way.follow(into, probes, enough=enough)
+    return statistics
 
-        room = max(GRADIENT_BYTES, min(sites.model.emulated_bytes, MOST_GRADIENT_BYTES))
+
+def sensitivity_by_output(
+    stepper: Stepper, sites: Sites, feeds: Mapping[str, Array], outputs: Sequence[str]
+) -> Iterator[tuple[str, Sensitivity]]:
+    """The same of one output at a time, each as its way back is done; the walk forwards is one for all."""
+    fp32, ahead = Assignment(sites, {}), Sensitivity()
+    tape = Tape(stepper, fp32, feeds)
+    _Forward(stepper, sites, ahead, fp32, ()).run(feeds, tape, None)
+    with Helper() as helper:
+        for name in outputs:
+            found = ahead.copy()
+            way = _WayBack(stepper, sites, fp32, tape, helper, 0, {}, {}, outputs=frozenset({name}))
+            way.follow(found, PROBES, again=name != outputs[-1])
+            yield name, found
+
+
+@dataclass(frozen=True)
+class _WayBack:
+    """From the outputs, as often as it is followed, over the tape of one sample."""
+
+    stepper: Stepper
+    sites: Sites
+    fp32: Assignment
+    tape: Tape
+    helper: Helper
+    seed: int
+    weights: Mapping[str, float]
+    kinds: Mapping[str, OutputKind]
+    outputs: frozenset[str] | None = None
+
+    def follow(
+        self, into: Sensitivity, probes: int, again: bool = False, enough: Callable[[], bool] | None = None
+    ) -> None:
+        room = max(GRADIENT_BYTES, min(self.sites.model.emulated_bytes, MOST_GRADIENT_BYTES))
         first = SHORT if enough is not None else 0
-        turns = [*[first] * bool(first), *_turns(probes - first, tape.widest, room)]
-        seeds, by_name = (seed, into.samples), {kind.output: kind for kind in kinds}
+        turns = [*[first] * bool(first), *_turns(probes - first, self.tape.widest, room)]
+        seeds = (self.seed, into.samples)
         for turn, count in enumerate(turns):
             found, own = (into, seeds) if len(turns) == 1 else (Sensitivity(), (*seeds, turn))
-            known = Gradients(stepper, sites, fp32, tape, found, own, count, helper)
-            Adjoint(known, weights or {}, by_name).run(again=turn < len(turns) - 1)
+            known = Gradients(self.stepper, self.sites, self.fp32, self.tape, found, own, count, self.helper)
+            Adjoint(known, self.weights, self.kinds, self.outputs).run(again or turn < len(turns) - 1)
             if enough is not None and turn == 0:
                 before = into.copy()
                 into.take(found, 1)
                 into.samples += 1
                 if enough():
-                    return statistics
+                    return
                 into.back_to(before)
             if found is not into:
                 into.take(found, count / probes)
         into.samples += bool(turns)
-    return statistics
 
 
 def _turns(probes: int, widest: int, room: int) -> list[int]:

@@ -132,8 +132,11 @@ class Sets:
         self.journal.put(key, {"load": str(ratio), "runs": self.counter.samples - before})
         return self._remember(keep, index, ratio)
 
-    def revert_alone(self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int) -> dict[ir.Node, float]:
-        """The ratio on one sample with each node alone reverted, but for those that would take too many walks more."""
+    def revert_alone(
+        self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int, most: float = math.inf
+    ) -> dict[ir.Node, float]:
+        """The ratio on one sample with each node alone reverted, but for those that would take too many walks more:
+        none is begun behind so many runs."""
         if self.alone(nodes) >= len(nodes) * max(self.judge.lengths) * (1 + len(self.judge.also)):
             return {node: self.measure_one(keep - {node}, index) for node in nodes}
         names = sorted(n.name or "" for n in keep)
@@ -146,7 +149,7 @@ class Sets:
         before, ratios, put_off = self.stepper.executed, dict[ir.Node, float](), list[ir.Node]()
         walking = [node for node in nodes if node.graph is self.sites.model.graph]
         with suppress(InputError):
-            ratios = self._walked(keep, walking, index)
+            ratios = self._walked(keep, walking, index, most)
             put_off += [node for node in walking if node not in ratios]
         runs = self.stepped(before)
         for node in nodes:
@@ -156,12 +159,15 @@ class Sets:
         self.journal.put(key, {**told, "runs": runs})
         return {node: self._remember(keep - {node}, index, ratio) for node, ratio in ratios.items()}
 
-    def _walked(self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int) -> dict[ir.Node, float]:
+    def _walked(
+        self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int, runs: float
+    ) -> dict[ir.Node, float]:
         """The same beside walks of the sample: of a stream's first step, which may be as no other, of the last, and of
         the one that was seen to be the hardest."""
         decision, judge, found = self.assignment(keep), self.judge, []
-        most = PATIENCE * self._a_walk(nodes) * len(self.sites.all)
-        for number in sorted({0, judge.lengths[index] - 1, self._hardest.get(index, (0, 0.0))[0]}):
+        numbers = sorted({0, judge.lengths[index] - 1, self._hardest.get(index, (0, 0.0))[0]})
+        most = min(PATIENCE * self._a_walk(nodes), runs / len(numbers)) * len(self.sites.all)
+        for number in numbers:
             feed, right = judge.step(index, number)
             found.append(revert_alone(self.stepper, decision, nodes, feed, partial(judge.ratio_of, right), most))
         return {node: max(each[node] for each in found) for node in nodes if all(node in each for each in found)}

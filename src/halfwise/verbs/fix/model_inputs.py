@@ -81,6 +81,8 @@ def input_effects(model: Model, feeds: Sequence[Feed]) -> tuple[InputEffect, ...
 
 def measured_effects(effects: Sequence[InputEffect], judge: Judge) -> tuple[InputEffect, ...]:
     """The same with what each input alone, rounded to FP16, does to the outputs of the FP32 model."""
+    if not effects:
+        return ()
     session = judge.emulator.session(Assignment(judge.sites, {}))
     found = []
     for effect in effects:
