@@ -80,5 +80,5 @@ def test_the_report_does_without_walks_that_do_not_run(monkeypatch: pytest.Monke
     def refused(*_: object, **__: object) -> NoReturn:
         raise InputError("ONNX Runtime cannot load the model")
 
-    monkeypatch.setattr(output_shares, "measure_sensitivity", refused)
+    monkeypatch.setattr(output_shares, "sensitivity_by_output", refused)
     assert output_shares.shares_by_output(result) == {}

@@ -72,7 +72,7 @@ def test_no_hash_is_made_of_a_file_that_changed_since(tmp_path: Path) -> None:
     onnx.save(_model(_weight()), tmp_path / "m.onnx")
     model = load(tmp_path / "m.onnx")
     onnx.save(_model(_weight(_WHOLE + 1), _weight(np.ones(8, np.float32), "more")), tmp_path / "m.onnx")
-    with pytest.raises(InputError, match=r"m\.onnx was changed while it was read; run the command again"):
+    with pytest.raises(InputError, match=r"m\.onnx was changed while"):
         _ = model.sha256
 
 
