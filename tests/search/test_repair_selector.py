@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from copy import copy
 from importlib import import_module
@@ -12,13 +13,14 @@ import onnx_ir as ir
 import pytest
 
 from halfwise.core.errors import InputError
-from halfwise.model.model import Model
+from halfwise.model.model import Model, load
 from halfwise.precision.plan import read_plan
 from halfwise.repair import RULES, Ranges, Repair, Rule, rules_named
 from halfwise.repair.epsilons import EPSILONS
 from halfwise.repair.norm_operator import NormOperator
 from halfwise.repair.reductions import REDUCTIONS
 from halfwise.repair.stable_logs import STABLE_LOGS
+from halfwise.verbs.fix import time_left
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
 from tests.models.build import model, node, value, weight
@@ -216,3 +218,13 @@ def test_rules_by_name_and_id(says: Says) -> None:
 
 def test_ids_and_names_are_told_once() -> None:
     assert len({rule.id for rule in RULES}) == len({rule.name for rule in RULES}) == len(RULES)
+
+
+def test_how_far_a_look_at_all_weights_is_gets_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of billions of weights it takes a minute, in which nothing else is told."""
+    monkeypatch.setattr(time_left, "_EVERY_S", 0.0)
+    zoo, told = encoder(layers=1), list[str]()
+    fix(zoo.model, zoo.inputs[:2], notify=lambda text: told.append(str(text)))
+    parts = {re.split(": (?:walk \\d+, )?part ", text)[-1] for text in told if "exact repairs: " in text}
+    assert {part.split()[-1] for part in parts} == {str(len(load(zoo.model).graph))}
+    assert len(parts) > 10

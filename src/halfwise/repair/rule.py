@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ class Ranges:
     low: Mapping[str, float] = field(default_factory=dict)  # smallest magnitude that is not zero
     size: Mapping[str, int] = field(default_factory=dict)  # elements
     known: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # what rules worked out from them
+    walked: Callable[[int, int], None] = field(default=lambda *_: None, compare=False, repr=False)  # nodes, of how many
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,8 @@ class ScaleFlow(ScaleProducts):
         }
         for value in (each for each in model.graph.inputs if each.name in entries):
             self._entry(value)
-        for node in model.graph:
+        for number, node in enumerate(nodes := tuple(model.graph)):
+            ranges.walked(number, len(nodes))  # to read all weights of a large model takes a minute
             self._visit(node)
         for value, layout in self.layouts.items():
             elsewhere = any(reader.graph is not model.graph for reader, _ in value.uses())

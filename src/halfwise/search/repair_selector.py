@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -194,6 +194,7 @@ class RepairSelector:
     def _places(self, model: Model, rules: Sequence[Rule], ranges: Ranges) -> RepairSet:
         """Where a rule holds, and the user decided nothing."""
         self.notify("looking for exact repairs")
+        ranges = replace(ranges, walked=self.context.stepper.emulator.walked)
         return tuple(
             (rule, repair)
             for rule in rules
