@@ -115,6 +115,18 @@ def test_no_walk_begins_behind_the_runs_that_are_left(monkeypatch: pytest.Monkey
     assert walks[0] == 1 < walks[1] < walks[2]
 
 
+@pytest.mark.parametrize(("most", "tried"), [(1.0, 1), (2.5, 3), (math.inf, 4)])
+def test_no_whole_run_begins_behind_the_runs_that_are_left(most: float, tried: int) -> None:
+    """Of nodes that nearly all of the model lies behind. How many are done is told."""
+    sites, told = chain(), list[tuple[int, int]]()
+    keep = frozenset(site.node for site in sites.free)
+    first = sorted(keep, key=lambda each: sites.of[each].index)[:4]
+    sets = sets_of(sites, Journal(), lambda *parts: told.append(parts))
+    assert list(sets.judge.references[0]) == ["y"]
+    assert list(sets.revert_alone(keep, first, 0, most)) == first[:tried]
+    assert told == [(number, 4) for number in range(tried)]
+
+
 def test_those_that_were_left_are_known_after_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(revert, "ROOM", 4 * SIZE * 4)
     monkeypatch.setattr("halfwise.search.sets.PATIENCE", 0.0)

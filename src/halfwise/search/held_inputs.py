@@ -9,11 +9,10 @@ from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.rollout import Trajectory
 from halfwise.model.inputs.samples import Samples
 from halfwise.search.references import References
-from halfwise.search.variants import in_order, of_few, varied
+from halfwise.search.variants import of_few, varied
 
 __all__ = ["HELD_OUT_TARGET", "Inputs"]
 
-_FRESH = 1 << 16  # a seed of their own
 HELD_OUT_TARGET = 0.9  # of the tolerance: a held-out input nearer to it says that others may miss it
 
 
@@ -36,17 +35,6 @@ class Inputs:
 
     def with_variants(self, references: References) -> Inputs:
         return self if self.variants is not None else replace(self, variants=of_few(self.given, references))
-
-    def fresh(self, references: References, count: int) -> tuple[Feed, ...]:
-        """Variants that had no part in the choice of a set: of many sets one fits by chance. None of streams."""
-        given = in_order(self.given)
-        if any(isinstance(feed, Trajectory) for feed in given):
-            return ()
-        sources = [given[index % len(given)] for index in range(count)]
-        return varied(sources, (*self.search, *self.held_out), references, seed=_FRESH)
-
-    def with_more(self, feeds: tuple[Feed, ...]) -> Inputs:
-        return replace(self, variants=(*(self.variants or ()), *feeds))
 
     def with_searched(self, worst: Feed, references: References) -> tuple[Inputs, Note]:
         """A held-out input joins the search; it judges no more."""

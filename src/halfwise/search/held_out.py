@@ -41,7 +41,7 @@ from halfwise.search.walks import CLOSE
 
 __all__ = ["Decided", "HeldOutSearch", "why_not_bf16"]
 
-FRESH = 16  # inputs near those given, to tell whether choices flip
+DEAR = 2.0  # times the nodes found: what choices depend on is not kept as a whole while a search may find fewer
 TURNS = 5  # searches, each told what the one before it missed
 TARGET = 0.95  # of the tolerance, for inputs that were not given
 LEAST_STEP = 0.3  # of the target before: no search aims at less than this of what the last one reached
@@ -123,10 +123,7 @@ class HeldOutSearch:
                 target = min(target, reached.unseen_bound) * max(TARGET / expected, LEAST_STEP)
                 continue
             break
-        if safe is None:
-            found = exchanged(found, inputs, self.context)
-            inputs, safe = self._against_flips(found, inputs)
-        found = safe or found
+        found = safe or exchanged(found, inputs, self.context)
         if found.best.solution.keep and found.best.search.judge.spent:
             most = self.context.counter.most_passes
             notes.append(Note.of(NoteKind.RUNS_SPENT, runs=round(most), more=5 * round(most)))
@@ -216,28 +213,15 @@ class HeldOutSearch:
             keep = best.solution.keep | ladder.nodes(count)
         return _with_more(found, keep, noise)
 
-    def _against_flips(self, found: Selection, inputs: Inputs) -> tuple[Inputs, Selection | None]:
-        """Where choices depend on nodes in FP16, and nodes were chosen so that none flips: whether one does anew."""
-        search, keep = found.best.search, found.best.solution.keep
-        unsafe = deciding(_free(search), search.sites.model, search.stepper) - keep
-        runs = FRESH * (2 + len(self.context.also))
-        asked = keep and unsafe and inputs.given.origin != "synthetic"
-        if not asked or not self.context.counter.free(runs, Untried.VARIANTS):
-            return inputs, None
-        fresh = inputs.fresh(self.context.references, FRESH)
-        if not fresh or self.context.judge(search.sites, fresh).measure(search.assignment(keep)).ratio <= 1.0:
-            return inputs, None
-        inputs = inputs.with_more(fresh)
-        return inputs, self._with_choices(found, inputs, first=False)
-
     def _with_choices(self, found: Selection, inputs: Inputs, *, first: bool) -> Selection | None:
         """With all that choices between near equals depend on, where that is enough and an input was missed before, or
         no runs are left: with fewer nodes, which are enough for the inputs searched, another is missed each time."""
         search, solution = found.best.search, found.best.solution
-        if first and not search.judge.spent and self._affords_search(found.best):
-            return None
         free = _free(search)
         keep = solution.keep | deciding(free, search.sites.model, search.stepper)
+        dear = len(keep) > DEAR * len(solution.keep)
+        if (first or dear) and not search.judge.spent and self._affords_search(found.best):
+            return None
         judge = self.context.judge(search.sites, inputs.held_out)
         if len(keep) in (len(solution.keep), len(free)):
             return None

@@ -138,7 +138,7 @@ class Sets:
         """The ratio on one sample with each node alone reverted, but for those that would take too many walks more:
         none is begun behind so many runs."""
         if self.alone(nodes) >= len(nodes) * max(self.judge.lengths) * (1 + len(self.judge.also)):
-            return {node: self.measure_one(keep - {node}, index) for node in nodes}
+            return self._one_by_one(keep, nodes, index, most)
         names = sorted(n.name or "" for n in keep)
         key = self.key("put-back", index, *names, "-", *(n.name for n in nodes))
         known = self.journal.get(key, AloneEntry, lambda entry: len(entry.loads) + len(entry.put_off) == len(nodes))
@@ -158,6 +158,19 @@ class Sets:
         told = {"loads": [str(ratios[n]) for n in nodes if n in ratios], "put_off": [n.name or "" for n in put_off]}
         self.journal.put(key, {**told, "runs": runs})
         return {node: self._remember(keep - {node}, index, ratio) for node, ratio in ratios.items()}
+
+    def _one_by_one(
+        self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int, most: float
+    ) -> dict[ir.Node, float]:
+        """The same by whole runs: most of the model lies behind these nodes."""
+        emulator, before, found = self.stepper.emulator, self.counter.samples, dict[ir.Node, float]()
+        for number, node in enumerate(nodes):
+            if self.counter.samples - before >= most:
+                break
+            if not emulator.streams(self.sites.model):  # which tells how far it is itself
+                emulator.walked(number, len(nodes))
+            found[node] = self.measure_one(keep - {node}, index)
+        return found
 
     def _walked(
         self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int, runs: float
