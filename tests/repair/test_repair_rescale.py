@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,8 @@ from onnx import TensorProto, helper
 
 from halfwise.model.model import load
 from halfwise.repair import Ranges, repaired
-from halfwise.repair.rescale import RESCALE
+from halfwise.repair.rescale import RESCALE, plain_flow, scalings
+from halfwise.repair.scale_flow import ScaleFlow
 from tests.models.build import f32, model, node, value, weight
 from tests.models.zoo import SHAPES, cnn_tiny_weights
 from tests.support.repairing import Effect, effect, ranges_of
@@ -283,3 +286,20 @@ def test_a_copy_of_a_weight_is_a_weight() -> None:
     found = effect(RESCALE, given, feeds)
     assert found.before > 1.0 > found.after and found.bit_identical
     assert found.model.node_by_name.keys() == {"n_h", "n_m", "n_g", "n_y"}
+
+
+def test_a_walk_that_nobody_needs_any_more_is_gone_at_once() -> None:
+    """Of 9,000 nodes each takes 0.07 GB, and whoever waits for the search for garbage holds ten of them."""
+    zoo = cnn_tiny_weights("tensors")
+    loaded = load(zoo.model)
+    ranges = ranges_of(loaded, zoo.inputs)
+    gc.collect()
+    gc.disable()
+    try:
+        flows = [plain_flow(loaded, ranges), ScaleFlow(loaded, ranges, entries=[loaded.inputs[0].name])]
+        assert scalings("HW401", flows[0])
+        left = list(map(weakref.ref, flows))
+        del flows, ranges
+        assert [each() for each in left] == [None] * 2
+    finally:
+        gc.enable()

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,7 @@ def plain_flow(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFl
     """With no factor put in front of any node; several rules ask for it, and change nothing of it."""
     key = (ScaleFlow, model, rounds)
     if key not in ranges.known:
-        ranges.known[key] = ScaleFlow(model, ranges, rounds=rounds)
+        ranges.known[key] = ScaleFlow(model, replace(ranges, known={}), rounds=rounds)  # which it would keep alive
     found: ScaleFlow = ranges.known[key]
     return found
 

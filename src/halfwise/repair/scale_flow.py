@@ -27,6 +27,7 @@ from halfwise.repair.scale_walk import sizes
 
 __all__ = ["ScaleFlow"]
 
+_Handlers = dict[str, Callable[[ir.Node], bool]]
 _REDUCES = "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2"
 _BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Softsign", "Erf"})  # gates: no scale of their own
 
@@ -51,7 +52,7 @@ class ScaleFlow(ScaleProducts):
         self.epsilons: list[tuple[ir.Node, Ints]] = []
         self.passed: list[tuple[ir.Node, Ints]] = []
         self._is_large = is_large_in(model)
-        self._handlers: dict[str, Callable[[ir.Node], bool]] = {
+        handlers: _Handlers = {  # not of this object: a cycle would keep its arrays
             **dict.fromkeys(SAME.split(), self._same),
             **dict.fromkeys(_REDUCES.split(), self._reduce),
             **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), self._reshape),
@@ -82,7 +83,7 @@ class ScaleFlow(ScaleProducts):
             self._entry(value)
         for number, node in enumerate(nodes := tuple(model.graph)):
             ranges.walked(number, len(nodes))  # to read all weights of a large model takes a minute
-            self._visit(node)
+            self._visit(node, handlers)
         for value, layout in self.layouts.items():
             elsewhere = any(reader.graph is not model.graph for reader, _ in value.uses())
             if elsewhere or value.is_graph_output() or value.name not in ranges.high:
@@ -104,8 +105,8 @@ class ScaleFlow(ScaleProducts):
 
     # -- the walk -----------------------------------------------------------------------------------------------------
 
-    def _visit(self, node: ir.Node) -> None:
-        handler = own_handler(self, node) or (None if node.domain else self._handlers.get(node.op_type))
+    def _visit(self, node: ir.Node, handlers: _Handlers) -> None:
+        handler = own_handler(self, node) or (None if node.domain else handlers.get(node.op_type))
         if node.name in self.fronts:
             handler = self._front
         floats = node.outputs[0].dtype is ir.DataType.FLOAT or node.op_type in QUANTISERS | STEPS
@@ -115,9 +116,8 @@ class ScaleFlow(ScaleProducts):
             return
         if node.op_type in SHAPE_READERS and not node.domain:
             return
-        for value in node.inputs:
-            if value is not None:
-                self.atoms.pin(self._read(value).atoms)
+        for value in filter(None, node.inputs):
+            self.atoms.pin(self._read(value).atoms)
 
     # -- elementwise --------------------------------------------------------------------------------------------------
 
