@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import IO
 
 import pytest
+
+from halfwise.core.child import folders
 
 _MAKES = """
 import sys
@@ -57,3 +62,33 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
     process, _ = _started(tmp_path)
     process.communicate()
     assert (elsewhere / "lock").exists() and (tmp_path / "halfwise-child-link").is_symlink()
+
+
+def test_a_folder_that_is_taken_for_left_before_its_lock_is_held_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may look in between: it holds the lock meanwhile, or has cleared the folder away."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    tries = list[IO[str]]()
+
+    def contended(file: IO[str]) -> bool:
+        tries.append(file)
+        if len(tries) == 2:
+            shutil.rmtree(Path(file.name).parent)
+        return len(tries) > 1
+
+    monkeypatch.setattr(folders, "lock", contended)
+    with folders.ChildFolder() as folder:
+        assert len(tries) == 3 and folder.is_dir() and list(tmp_path.iterdir()) == [folder]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_system_without_locks_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: IO[str]) -> bool:
+        raise OSError("no locks")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(folders, "lock", refused)
+    with folders.ChildFolder() as folder:
+        assert folder.is_dir()
+    assert not list(tmp_path.iterdir())

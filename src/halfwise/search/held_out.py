@@ -222,10 +222,9 @@ class HeldOutSearch:
         dear = len(keep) > DEAR * len(solution.keep)
         if (first or dear) and not search.judge.spent and self._affords_search(found.best):
             return None
-        judge = self.context.judge(search.sites, inputs.held_out)
         if len(keep) in (len(solution.keep), len(free)):
             return None
-        held = self._on_held_out(search, judge, keep)
+        held = self._on_held_out(search, self.context.judge(search.sites, inputs.held_out), keep)
         return _with_more(found, keep, solution.noise) if _is_met(held.ratio, held.unseen_bound) else None
 
     def _on_held_out(self, search: Search, judge: Judge, keep: frozenset[ir.Node]) -> Measured:

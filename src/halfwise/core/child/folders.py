@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from types import TracebackType
+from typing import IO
 
 from halfwise.core.file_lock import lock
 from halfwise.core.removed_tree import remove_tree
@@ -23,15 +24,12 @@ class ChildFolder:
 
     def __init__(self) -> None:
         _clear_left()
-        self._folder = TemporaryDirectory(prefix=_PREFIX)
+        self._folder, self._lock = _held()
         self.path = Path(self._folder.name)
-        self._lock = (self.path / _LOCK).open("w", encoding="utf-8")
-        with suppress(OSError):  # not every file system has locks
-            lock(self._lock)
 
     def cleanup(self) -> None:
+        self._lock.close()  # first: on Windows no open file can be removed
         self._folder.cleanup()
-        self._lock.close()
 
     def __enter__(self) -> Path:
         return self.path
@@ -42,16 +40,36 @@ class ChildFolder:
         self.cleanup()
 
 
+def _held() -> tuple[TemporaryDirectory[str], IO[str]]:
+    """A folder and its lock. One that another process takes for left, as it has no lock yet, is left to that."""
+    while True:
+        folder = TemporaryDirectory(prefix=_PREFIX)
+        path = Path(folder.name, _LOCK)
+        file = path.open("w", encoding="utf-8")
+        if _is_ours(file) and path.exists():
+            return folder, file
+        file.close()
+        folder.cleanup()
+
+
+def _is_ours(file: IO[str]) -> bool:
+    try:
+        return lock(file)
+    except OSError:  # not every file system has locks: nothing is cleared away there
+        return True
+
+
 @cache
 def _clear_left() -> None:
     """Once in a process."""
     for folder in Path(gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):  # it is another user's, or gone
-            if not folder.is_symlink() and folder.is_dir():
+            if not folder.is_symlink():
                 _clear_unless_held(folder)
 
 
 def _clear_unless_held(folder: Path) -> None:
+    """While the lock is held, so that nobody begins to use it."""
     with (folder / _LOCK).open("r+", encoding="utf-8") as file:
         if lock(file):
             remove_tree(folder)
