@@ -1,6 +1,7 @@
 """How much dearer than the cheapest set is what `fix` finds?
 
     python -m benchmarks.optimum run OUT.jsonl [FIRST COUNT [PROCESSES [SECONDS]]]   a line each; known ones are kept
+    python -m benchmarks.optimum again KNOWN.jsonl OUT.jsonl [PROCESSES]             `fix` alone, beside what is known
     python -m benchmarks.optimum table OUT.jsonl
     python -m benchmarks.optimum write FOLDER OUT.jsonl                              the graphs, for other tools
 
@@ -15,6 +16,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -24,13 +26,15 @@ import onnx
 
 from benchmarks.optimum.demands import Demands
 from benchmarks.optimum.exact import Found, Holds, breaks, cheapest, without_assumption
-from benchmarks.optimum.graphs import problem
+from benchmarks.optimum.graphs import Problem, problem
 from benchmarks.optimum.switched import Switched
 from halfwise.model.model import load
 from halfwise.precision.sites import Sites
 from halfwise.search.cost import node_costs
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.fix.result import FixResult
 
-__all__ = ["answer", "main"]
+__all__ = ["answer", "fixed_again", "main"]
 
 _TRIED = 20_000  # sets that are gone through without any assumption
 
@@ -40,6 +44,8 @@ def main() -> None:
     if verb == "run":
         first, count, processes, seconds = (int(each) for each in (*rest, *("0", "220", "2", "20")[len(rest) :]))
         run(Path(out), range(first, first + count), processes, seconds)
+    elif verb == "again":
+        again(Path(out), Path(rest[0]), int((*rest, "2")[1]))
     elif verb == "table":
         table(Path(out))
     else:
@@ -48,8 +54,20 @@ def main() -> None:
 
 def run(out: Path, seeds: range, processes: int, seconds: int) -> None:
     known = {row["seed"] for row in _rows(out)}
+    _each(answer, [(seed, float(seconds)) for seed in seeds if seed not in known], out, processes)
+
+
+def again(known: Path, out: Path, processes: int) -> None:
+    """What `fix` finds now, in rows that keep the cheapest sets of before."""
+    done = {row["seed"] for row in _rows(out)}
+    rows = [row for row in _rows(known) if row["optimum"] is not None and row["seed"] not in done]
+    _each(fixed_again, [(row,) for row in rows], out, processes)
+
+
+def _each(job: Callable[..., dict[str, Any]], arguments: Sequence[tuple[Any, ...]], out: Path, processes: int) -> None:
+    """A line for each."""
     with ProcessPoolExecutor(processes) as pool, out.open("a", encoding="utf-8") as kept:
-        running = [pool.submit(answer, seed, float(seconds)) for seed in seeds if seed not in known]
+        running = [pool.submit(job, *each) for each in arguments]
         for done in as_completed(running):
             try:
                 kept.write(json.dumps(done.result()) + "\n")
@@ -58,10 +76,25 @@ def run(out: Path, seeds: range, processes: int, seconds: int) -> None:
                 print(f"{error!r}"[:300], flush=True)
 
 
+def fixed_again(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with what `fix` finds now."""
+    posed = problem(row["seed"])
+    sites, started = Sites(load(posed.model)), time.perf_counter()
+    found = _fixed(posed, row["tolerance"])
+    costs = node_costs(sites, {value: _size(value, posed.feeds[0]["x"].shape[0]) for value in _values(sites)})
+    own = sum(cost for node, cost in costs.items() if node.name in found.fp32_nodes)
+    now = {"met": found.met, "runs": found.cost.model_runs, "kept": len(found.fp32_nodes), "cost": own}
+    return {**row, **now, "fix_s": time.perf_counter() - started}
+
+
+def _fixed(posed: Problem, allowed: float) -> FixResult:
+    with tempfile.TemporaryDirectory() as folder:
+        return fix(posed.model, list(posed.feeds), out=Path(folder, "out"), tolerance=(f"rel_l2<={allowed}",),
+                   repairs=("none",))  # fmt: skip
+
+
 def answer(seed: int, seconds: float) -> dict[str, Any]:
     """What `fix` finds, and the cheapest set."""
-    from halfwise.verbs.fix.fix import fix
-
     posed = problem(seed)
     rng = np.random.default_rng((seed, 1))
     sites = Sites(load(posed.model))
@@ -75,9 +108,7 @@ def answer(seed: int, seconds: float) -> dict[str, Any]:
     allowed = float(f"{allowed:.3g}")
     row: dict[str, Any] = {"seed": seed, "nodes": len(switched.names), "parts": posed.parts, "tolerance": allowed}
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        found = fix(posed.model, list(posed.feeds), out=Path(folder, "out"), tolerance=(f"rel_l2<={allowed}",),
-                    repairs=("none",))  # fmt: skip
+    found = _fixed(posed, allowed)
     met, kept, runs = found.met, tuple(found.fp32_nodes), found.cost.model_runs
     sizes = {value: _size(value, posed.feeds[0]["x"].shape[0]) for value in _values(sites)}
     costs_of = {node.name or "": cost for node, cost in node_costs(sites, sizes).items()}

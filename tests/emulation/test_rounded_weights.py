@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
+import pytest
 
 from halfwise.core.formats import Format
+from halfwise.emulation import weights
 from halfwise.emulation.weights import Room, RoundedWeights
 from halfwise.precision.rewrite import Weight
 
@@ -39,3 +41,16 @@ def test_what_a_room_held_is_written_over() -> None:
         first, second = room.empty((4, 8)), room.empty((16,))
         places.append((first.ctypes.data, second.ctypes.data))
     assert len(set(places)) == 1 and not np.shares_memory(first, second)
+
+
+@pytest.mark.parametrize("row", [0, 700])
+def test_a_table_in_parts_is_the_table(row: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time, and with a value to clamp in any part."""
+    monkeypatch.setattr(weights, "_PART", 1 << 10)
+    values = np.random.default_rng(0).standard_normal((1000, 8)).astype(np.float32)
+    values[row, 3] = -1e6
+    table, rounded = Weight("t", ir.tensor(values, name="t"), Format.FP16), RoundedWeights()
+    expected = np.clip(values, -65504, 65504).astype(np.float16).astype(np.float32)
+    for _ in range(2):
+        parts = [part.copy() for part in rounded.parts(table)]
+        assert len(parts) == 2 and np.array_equal(np.concatenate(parts), expected)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from halfwise.core import set_aside
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
-from halfwise.emulation import emulate, segments, streamed, weights
+from halfwise.emulation import emulate, row_products, segments, streamed, weights
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.kept_walks import KeptWalks
 from halfwise.emulation.profiles import profile_named
@@ -102,9 +102,32 @@ def test_inputs_at_once_are_answered_as_one_by_one(monkeypatch: pytest.MonkeyPat
     feeds = list(encoder().inputs[:4])
     apart = [session.run(feed) for feed in feeds]
     for name, room in (("LIVE_BYTES", 1 << 30), ("AT_ONCE_BYTES", 1), ("AT_ONCE_BYTES", 1 << 12), ("LIVE_BYTES", 1)):
-        monkeypatch.setattr(streamed, name, room)
+        monkeypatch.setattr(row_products if name == "AT_ONCE_BYTES" else streamed, name, room)
         for one, other in zip(session.answers(feeds), apart, strict=True):
             assert isinstance(one, dict) and all(np.array_equal(one[n], other[n]) for n in other)
+
+
+def test_a_table_that_is_rounded_in_parts_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is beyond FP16 is clamped in whichever part it is."""
+    table = np.random.default_rng(0).standard_normal((300, 40)).astype(np.float32)
+    table[299, 0] = 1e5
+    proto = model(
+        [node("Transpose", "table", "turned", perm=[1, 0]), node("MatMul", "x turned", "y")],
+        [value("x", shape=["batch", "tokens", 40])],
+        [value("y", shape=["batch", "tokens", 300])],
+        [weight("table", table)],
+    )
+    feeds = [{"x": np.full((1, tokens, 40), 0.5, np.float32)} for tokens in (3, 1, 2)]
+
+    def answers() -> list[Any]:
+        return list(Emulator().session(Assignment.all_narrow(Sites(load(proto)))).answers(feeds))
+
+    whole = answers()
+    monkeypatch.setattr(weights, "_PART", 1)
+    monkeypatch.setattr(weights, "_LEAST_ROWS", 64)
+    parts = [*answers(), *answers()]
+    assert all(np.array_equal(one["y"], other["y"]) for one, other in zip(parts, whole * 2, strict=True))
+    assert np.isfinite(whole[0]["y"]).all()
 
 
 def test_large_outputs_of_all_inputs_are_not_held_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

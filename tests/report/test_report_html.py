@@ -20,6 +20,7 @@ from halfwise.core.formats import Format
 from halfwise.core.reasons import Reason
 from halfwise.core.tolerance import Verdict
 from halfwise.deploy.deploy_files import DeployFiles
+from halfwise.emulation.emulate import Emulator
 from halfwise.model.model import Model, load
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.plan_document import RepairRecord
@@ -33,6 +34,7 @@ from halfwise.report.html.repairs import repair_cards, written
 from halfwise.report.html.verdict import verdict_words
 from halfwise.report.story import tell
 from halfwise.report.text import safe
+from halfwise.verbs.fix import output_shares
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.output_shares import MOST, shares_by_output
 from halfwise.verbs.fix.parts import FixFiles
@@ -210,6 +212,16 @@ def test_the_error_along_the_model_output_by_output() -> None:
     assert not [a for t, a in shown(result).tags if a.get("id") == "along-view"]
     assert shares_by_output(healthy_result()) == {}
     assert shares_by_output(result, patience=-1.0) == {}  # a large model's report is not waited for
+
+
+def test_a_walk_that_would_be_cut_off_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = overflow_result()
+    monkeypatch.setattr(Emulator, "streams", lambda *_: True)
+    slow, quick = (replace(result, cost=replace(result.cost, seconds=each)) for each in (1e6, 1e-6))
+    monkeypatch.setattr(output_shares, "sensitivity_by_output", lambda *_: pytest.fail("begun"))
+    assert shares_by_output(slow) == {}
+    with pytest.raises(pytest.fail.Exception, match="begun"):
+        shares_by_output(quick)
 
 
 def _upstream(model: Model, output: str) -> set[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,7 +19,8 @@ from halfwise.core.set_aside import is_aside, set_aside
 from halfwise.emulation.kept_walks import KeptWalks, identity_of
 from halfwise.emulation.large_tables import places_in
 from halfwise.emulation.ort import MANY, RUNTIME_IR_VERSION, Answer, AnySession, Device, Session
-from halfwise.emulation.segments import LARGE_BYTES, Segment, segments
+from halfwise.emulation.row_products import results_of_rows, rows_of
+from halfwise.emulation.segments import LARGE_BYTES, Product, Segment, segments
 from halfwise.emulation.weight_supply import WeightSupply
 from halfwise.emulation.weights import RoundedWeights
 from halfwise.model.model import Model
@@ -32,7 +33,6 @@ Sessions = dict[bytes, Session]  # by their content
 
 LIVE_BYTES = 1 << 29  # of tensors that all inputs together hold between segments; beyond it some wait
 LEAST_LIVE_BYTES = 1 << 27  # of a small model, whose weights are soon read once more
-AT_ONCE_BYTES = 1 << 26  # that one product of the rows of several inputs makes
 
 
 @dataclass
@@ -153,7 +153,7 @@ class StreamedSession:
     ) -> None:
         """Its weights, `read` for it, live no longer than this. `shared` is what was made of weights alone."""
         going = [lane for lane in lanes if lane.failed is None]
-        if not self._picked(segment, going):
+        if not (self._picked(segment, going) or self._by_parts(segment, going)):
             self._with_weights(segment, going, read(), shared)
             self._brief.clear()
         made = self._outputs.intersection(segment.gives)
@@ -211,39 +211,40 @@ class StreamedSession:
     def _at_once(
         self, segment: Segment, lanes: Sequence[_Lane], weights: Mapping[str, Any], shared: Mapping[str, Any]
     ) -> bool:
-        """A product with a weight of two dimensions, of the rows of all inputs: the runtime orders the weight once.
-
-        It gives the same bits, but for a single row, which has a kernel of its own.
-        """
+        """A product with a weight of two dimensions, of the rows of all inputs."""
         product = segment.product
-        if product is None or not lanes:
+        table = weights.get(product.table, shared.get(product.table)) if product is not None else None
+        if product is None or not (isinstance(table, np.ndarray) and table.ndim == 2):
             return False
-        table = weights.get(product.table, shared.get(product.table))
-        arrays = [lane.values.get(product.rows) for lane in lanes]
-        if not (isinstance(table, np.ndarray) and table.ndim == 2 and all(map(_has_rows, arrays))):
+        rows = rows_of([lane.values.get(product.rows) for lane in lanes], table.shape[product.turned])
+        if rows is None or (not product.turned and (len(rows) < 2 or any(len(each) == 1 for each in rows))):
             return False
-        flat = [array.reshape(-1, array.shape[-1]) for array in arrays if array is not None]
-        if any(each.shape[1] != table.shape[product.turned] for each in flat):
+        return self._products(product, lanes, rows, [table], table.shape[1 - product.turned])
+
+    def _by_parts(self, segment: Segment, lanes: Sequence[_Lane]) -> bool:
+        """The same with a table that is rounded part by part."""
+        product = segment.product
+        weight = self._weights.get(product.table) if product is not None and product.turned else None
+        if product is None or weight is None or self._device != "cpu" or not self._rounded.has_parts(weight):
             return False
-        several = [index for index, each in enumerate(flat) if len(each) > 1]
-        single = [[index] for index, each in enumerate(flat) if len(each) == 1]
-        if not product.turned and (single or len(several) < 2):
-            return False
-        held = {product.table: table} if product.table in shared else {}
-        groups = [*_groups(several, flat, 4 * table.shape[1 - product.turned]), *single]
-        made: dict[int, Array] = {}
+        columns, width = weight.tensor.shape.numpy()
+        rows = rows_of([lane.values.get(product.rows) for lane in lanes], width)
+        return rows is not None and self._products(product, lanes, rows, self._rounded.parts(weight), columns)
+
+    def _products(
+        self, product: Product, lanes: Sequence[_Lane], rows: Sequence[Array], tables: Iterable[Array], columns: int
+    ) -> bool:
+        def run(each: Array, table: Array) -> Array:
+            found = self._run(product.segment, {product.rows: each, product.table: table}, {})
+            return np.asarray(found[product.result])
+
         try:
-            for group in groups:
-                rows = {product.rows: np.concatenate([flat[index] for index in group])}
-                whole = self._run(product.segment, {**rows, **held}, weights)[product.result]
-                ends = np.cumsum([len(flat[index]) for index in group])[:-1]
-                made.update(zip(group, np.split(whole, ends), strict=True))
+            made = results_of_rows(rows, columns, tables, run)
         except MissingBackend:
             raise
         except Exception:
             return False
-        for index, lane in enumerate(lanes):
-            part = made[index]
+        for lane, part in zip(lanes, made, strict=True):
             lane.values[product.result] = part.reshape(*lane.values[product.rows].shape[:-1], part.shape[1])
         return True
 
@@ -322,24 +323,6 @@ class StreamedSession:
         if shaped and stated is not None and stated.type.tensor_type.HasField("shape"):
             info.type.tensor_type.shape.CopyFrom(stated.type.tensor_type.shape)
         return info
-
-
-def _has_rows(array: Any) -> bool:
-    return isinstance(array, np.ndarray) and array.dtype == np.float32 and array.ndim > 1 and array.size > 0
-
-
-def _groups(lanes: Sequence[int], rows: Sequence[Array], row_bytes: int) -> Iterator[list[int]]:
-    """Inputs in a row whose results are no larger than `AT_ONCE_BYTES`."""
-    group, size = list[int](), 0
-    for lane in lanes:
-        made = len(rows[lane]) * row_bytes
-        if group and size + made > AT_ONCE_BYTES:
-            yield group
-            group, size = [], 0
-        group.append(lane)
-        size += made
-    if group:
-        yield group
 
 
 def answered(session: AnySession, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Array]]:

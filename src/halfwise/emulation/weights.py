@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -24,6 +25,9 @@ _Key = tuple[ir.TensorProtocol, Format | None, tuple[int, ...]]  # a tensor is k
 
 _BLOCK = 1 << 19  # elements that one thread takes at a time: of fewer, threads wait for each other
 _SOME = 1 << 24  # bytes that are worth giving back
+_PART = 1 << 24  # bytes of a table's rows that are made at a time
+_LEAST_ROWS = 1 << 9  # of them: of fewer, the runtime would sum in another order
+_MOST_ROOM = 1 << 26  # bytes that wait for the next walk
 _ROOM = 1 << 27  # bytes of rounded weights that are kept; rounding takes half the time of the product that reads them
 
 
@@ -52,7 +56,7 @@ class Room:
     def leave(self) -> None:
         """Nobody takes more for now: what is large goes back to the system."""
         self._taken = 0
-        if self._whole.nbytes > _SOME:
+        if self._whole.nbytes > _MOST_ROOM:
             self._whole = np.empty(0, np.float32)
 
 
@@ -87,6 +91,27 @@ class RoundedWeights:
         elif room is None:
             self._lent[key] = array
         return array
+
+    def has_parts(self, weight: Weight) -> bool:
+        """Whether it is a large table that is made anew for each product."""
+        stored = stored_tensor(weight.tensor).dtype.numpy()
+        as_stored = weight.fmt is None or (weight.fmt is Format.FP32 and stored == np.float32)
+        return not as_stored and len(weight.tensor.shape) == 2 and 4 * weight.tensor.size > _PART
+
+    def parts(self, weight: Weight) -> Iterator[Array]:
+        """Its rows, a few at a time; each part is written over where the next is asked for."""
+        tensor, fmt = stored_tensor(weight.tensor), weight.fmt
+        assert fmt is not None
+        stored, looked = np.asarray(tensor.numpy()), (tensor, fmt) not in self._within
+        step, lost = max(_PART // (4 * stored.shape[1]), _LEAST_ROWS), False
+        for start in range(0, len(stored), step):
+            part = stored[start : start + step]
+            self.room.clear(part.size)
+            held, clamped = _held(part, fmt, self.room, looked=looked)
+            lost = lost or clamped
+            yield held
+        if not lost:
+            self._within.add((tensor, fmt))
 
     def _held(self, tensor: ir.TensorProtocol, stored: Array, fmt: Format, room: Room | None) -> Array:
         """What is seen once to be within the format is not looked at again."""

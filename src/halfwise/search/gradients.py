@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from halfwise.core.cores import Helper
 from halfwise.core.fast_casts import rounded
 from halfwise.core.formats import Format
+from halfwise.emulation.large_tables import turns
 from halfwise.emulation.stepper import Stepper
 from halfwise.emulation.weights import held_in_fp32
 from halfwise.precision.assignment import Assignment
@@ -109,7 +110,11 @@ class Gradients:
 
     def rounded(self, value: ir.Value) -> Array:
         """A weight as the narrow format holds it; what is clamped there stays, which is no small change."""
-        fmt = self.sites.fmt
+        fmt, maker = self.sites.fmt, value.producer()
+        if maker is not None and turns(maker):
+            table = maker.inputs[0]
+            assert table is not None
+            return self.rounded(table).T
         if not value.is_initializer():
             return rounded(self.store.read(value, None), fmt)
         narrow = self.store.read(value, fmt)

@@ -12,6 +12,7 @@ from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.profiles import worst_case_profiles
 from halfwise.emulation.stepper import Stepper
 from halfwise.search.diagnosis import diagnose
+from halfwise.search.gradients import PROBES
 from halfwise.search.noise import noise_pieces
 from halfwise.search.sensitivity import sensitivity_by_output
 from halfwise.verbs.fix.result import FixResult
@@ -33,13 +34,22 @@ def shares_by_output(result: FixResult, patience: float = PATIENCE_S) -> Mapping
         return {}
     names.sort(key=lambda name: (-result.fp16[name].nonfinite, -result.fp16[name].rel_l2, name))
     until = partial(_until, time.monotonic() + patience)
-    stepper = Stepper(Emulator(worst_case_profiles(result.plan.profile)[-1], walked=until))
+    emulator = Emulator(worst_case_profiles(result.plan.profile)[-1], walked=until)
+    if emulator.streams(found.sites.model) and _expected(result) > patience:
+        return {}
+    stepper = Stepper(emulator)
     feed = widen_feeds(result.samples.search[0])
     shares = {}
     with suppress(HalfwiseError, _Late):  # it ran before, and the model is written: the report does without
         for name, seen in sensitivity_by_output(stepper, found.sites, feed, names[:MOST]):
             shares[name] = diagnose(found.sites, noise_pieces(found.sites, seen), {}).shares
     return {name: found for name, found in shares.items() if found}
+
+
+def _expected(result: FixResult) -> float:
+    """Seconds until the first output is told: once over the model and back, by what a run took."""
+    runs = result.cost.model_runs * max(len(result.samples.search), 1)
+    return (1 + PROBES) * result.cost.seconds / runs if runs else 0.0
 
 
 class _Late(Exception):
