@@ -123,7 +123,7 @@ def test_what_was_dear_before_tells_little_of_the_rest() -> None:
         counter.add(passes)
         now[0] += seconds
         notify("trying")
-    assert [_seconds(text) for text in said] == [12, 87, 48, 15]
+    assert [_seconds(text) for text in said] == [12, 70, 39, 14]
 
 
 def test_a_model_that_is_not_run_in_the_end_takes_less() -> None:

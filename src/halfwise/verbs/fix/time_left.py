@@ -80,10 +80,11 @@ class Course:
 class Teller:
     """To call with a message: it is told with the runs spent and how long the rest takes, once that tells.
 
-    A pass takes as long as those of the latter half of what was done; in the end of a job as long as its first ones,
-    which only run the model. Until an answer is found or something is looked for, it is told what a job takes at
-    least. What is said goes down with the clock, though never below what a walk itself still takes. It is corrected
-    downwards at once, and upwards where a step begins and more is left.
+    In a search a pass takes as long as those of the latter half of what was done; in the end of a job as long as its
+    first ones, which only run the model; in the check between, the geometric mean. Until an answer is found or
+    something is looked for, it is told what a job takes at least. What is said goes down with the clock, though never
+    below what a walk itself still takes. It is corrected downwards at once, and upwards where a step begins and more
+    is left.
     """
 
     def __init__(self, notify: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -151,7 +152,7 @@ class Teller:
         self._known = True
         search, check = left
         run, latest = self._costs.run, self._costs.latest
-        seconds = max(latest, run * _DEAR) * search + latest * check + run * course.ending
+        seconds = max(latest, run * _DEAR) * search + math.sqrt(run * latest) * check + run * course.ending
         pace = _PACE if course.looks and course.searches else 1.0
         return TimeLeft(seconds, now, least=course.searches and not course.looks, pace=pace)
 
