@@ -13,7 +13,7 @@ import pytest
 
 from halfwise.model.model import Model, load
 from halfwise.repair import repaired, scale_blocks, scaled_constants
-from halfwise.repair.rescale import RESCALE
+from halfwise.repair.rescale import RESCALE, plain_flow
 from halfwise.repair.scale_atoms import Weights
 from halfwise.repair.scale_table import Table
 from halfwise.repair.scaled_constants import ScaledTensor
@@ -88,6 +88,21 @@ def test_of_many_constants_none_has_its_blocks_held(monkeypatch: pytest.MonkeyPa
     read = RESCALE.find(load(made), ranges)
     assert held and [json.dumps(each.parameters) for each in read] == [json.dumps(each.parameters) for each in held]
     assert max(seen) <= 64  # rows, or columns
+
+
+def test_no_blocks_are_held_of_a_constant_that_each_step_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network unrolled over time: its constants are few, but each reader would hold all blocks."""
+    steps = 8
+    nodes = [node("MatMul", f"h{step} w1", f"h{step + 1}") for step in range(steps)]
+    weights = [_scaled(1, (16, 16), 1, -22)]
+    made = model(nodes, [value("h0", shape=[4, 16])], [value(f"h{steps}", shape=[4, 16])], weights)
+    ranges = ranges_of(load(made), [{"h0": normal(2, 4, 16)}])
+    held = RESCALE.find(load(made), ranges)
+    monkeypatch.setattr(scale_blocks, "_MOST", 2 * 16 * 16)
+    monkeypatch.setattr(scale_blocks, "_FEW", 0)
+    flow = plain_flow(load(made), ranges)
+    assert len(flow.weights) == steps and not any(weights.square.size for weights in flow.weights)
+    assert held and [each.parameters for each in RESCALE.find(load(made), ranges)] == [each.parameters for each in held]
 
 
 def test_a_large_scaled_constant_is_made_when_it_is_read_and_is_one_for_all_trials(

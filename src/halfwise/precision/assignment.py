@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from halfwise.core.formats import Format
+from halfwise.core.formats import FORMATS, Format
 from halfwise.model.ops import takes_any_format
 from halfwise.precision.sites import Site, Sites
 
@@ -50,6 +50,12 @@ class Assignment:
         """Every free node in the narrow format of `sites`, but for those with a format of their own."""
         chosen = {site.node: formats.get(site.node, sites.fmt) for site in sites.free}
         return cls(sites, {node: fmt for node, fmt in chosen.items() if fmt is not Format.FP32}, io)
+
+    @property
+    def code(self) -> bytes:
+        """The formats of all nodes of these sites, a byte a node: as a key, for many decisions about many nodes."""
+        numbers = {fmt: number for number, fmt in enumerate(FORMATS.values())}
+        return bytes(numbers[self.of(site.node)] for site in self.sites.all)
 
     def of(self, node: ir.Node) -> Format:
         return self.formats.get(node, Format.FP32)

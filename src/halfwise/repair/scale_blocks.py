@@ -27,7 +27,7 @@ Bools = NDArray[np.bool_]
 _BLOCK = 1 << 20  # elements that are looked at together
 _CACHED = 1 << 15  # elements that stay in a core's cache
 LARGE = 1 << 18  # elements; of fewer, each block is held
-_MOST = 1 << 20  # elements of a model's constants whose blocks are held: one takes 300 bytes in the table of a choice
+_MOST = 1 << 20  # elements read of constants whose blocks are held: each takes 300 bytes in the table of a choice
 _FEW = 1 << 10  # elements whose blocks are held even so
 
 
@@ -59,9 +59,9 @@ def is_large(array: Array) -> bool:
 
 
 def is_large_in(model: Model) -> Callable[[Array], bool]:
-    """The same of a constant in a model: where there are many, of each that is not small."""
-    sizes = [each.const_value.size for each in model.initializers() if each.const_value is not None]
-    least = LARGE if sum(size for size in sizes if size <= LARGE) <= _MOST else min(LARGE, _FEW)
+    """The same of a constant in a model: where there are many, or many readers, of each that is not small."""
+    given = [(each.const_value.size, len(each.uses())) for each in model.initializers() if each.const_value is not None]
+    least = LARGE if sum(size * readers for size, readers in given if size <= LARGE) <= _MOST else min(LARGE, _FEW)
     return lambda array: array.size > least
 
 

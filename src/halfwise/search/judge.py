@@ -266,7 +266,7 @@ class Judge:
         self, emulator: Emulator, assignment: Assignment, samples: Sequence[int]
     ) -> list[tuple[SampleError, ...]]:
         """Of these samples, step by step; those that were run before are not run again."""
-        decided, known = (emulator, frozenset(assignment.formats.items()), assignment.io), self.memory.errors
+        decided, known = (emulator, assignment.code, assignment.io), self.memory.errors
         keys = {index: (*decided, self.ids[index]) for index in samples}
         new = [index for index, key in keys.items() if key not in known]
         if new:

@@ -74,6 +74,11 @@ class RunCounter:
         """The narrow format alone is not enough: what is to stay in FP32, or to be repaired, is looked for."""
         self.looks = True
 
+    @property
+    def least(self) -> float:
+        """The model executions that the least answer takes in which something is looked for, with its verdict."""
+        return self._answer
+
     # -- what may go into saving nodes --------------------------------------------------------------------------------
 
     def most(self, samples: int) -> float:

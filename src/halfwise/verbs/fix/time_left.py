@@ -10,6 +10,7 @@ from dataclasses import replace
 from halfwise.core.told import Stand, TimeLeft, Told
 from halfwise.emulation.kept_walks import KeptWalks
 from halfwise.search.run_counter import RunCounter
+from halfwise.verbs.fix.pass_costs import PassCosts
 
 __all__ = ["Course", "Teller"]
 
@@ -19,17 +20,14 @@ _TELLING = 0.25  # of a walk: its first parts may be the largest
 _FAR = 1.25  # times what is said, from which on it is corrected upwards where a step begins
 _PACE = 0.5  # of a search, whose end nobody knows: what was foreseen of the time that passes
 _WRITE, _RUN, _REPORT = 1.0, 3.5, 2.0  # passes that take as long as the steps which end a job
-_LEAST_SEARCH = 8.0  # passes that a job takes in which FP32 nodes or repairs are looked for
-_BEHIND = 4  # passes behind what an earlier job did, until they tell: going through that takes time, too
-_DEAR = 1.5  # how much longer a pass of such a search takes, at least, than one that only runs the model
 
 
 class Course:
     """What is left of a job, in passes over so many samples.
 
-    Until an answer is found and checked, which takes `check` passes, a job takes at least what it took, and its budget
-    for saving nodes and that check at most: the geometric mean of the two is off by the least factor. `runs` says that
-    the written model is run, too.
+    An answer is checked, which takes `check` passes, and written: that is all, unless something is looked for. Then a
+    job takes at least what it took and that check, and what the least answer takes; and its budget at most: the
+    geometric mean of the two is off by the least factor. `runs` says that the written model is run, too.
     """
 
     def __init__(
@@ -64,13 +62,15 @@ class Course:
     @property
     def left(self) -> tuple[float, float] | None:
         """Of the search, and of the check of what it finds; None where nobody knows."""
-        most, found_at = self._counter.most_passes, self._counter.found_at
-        if found_at is not None:
-            return 0.0, max(found_at / self._samples + self._check - self.done, 0.0)
-        if most == math.inf or self.done < 1:
+        counter = self._counter
+        if counter.found_at is not None:
+            return 0.0, max(counter.found_at / self._samples + self._check - self.done, 0.0)
+        if not self.looks:
+            return 0.0, self._check
+        if counter.most_passes == math.inf:
             return None
-        least = max(self.done, _LEAST_SEARCH) if self.looks else self.done
-        return max(math.sqrt(least * (most + self._check)) - self.done - self._check, 0.0), self._check
+        least = max(self.done + self._check, counter.least / self._samples)
+        return max(math.sqrt(least * max(counter.most_passes, least)) - self.done - self._check, 0.0), self._check
 
     def written(self) -> None:
         self._writing = 0.0
@@ -79,15 +79,18 @@ class Course:
 class Teller:
     """To call with a message: it is told with the runs spent and how long the rest takes, once that tells.
 
-    In the check and the end of a job a pass takes as long as in its first ones, where nothing is looked for; in a
-    search as long as all did. What is said goes down with the clock, though never below what a walk itself still takes.
-    It is corrected downwards at once, and upwards where a step begins and more is left.
+    In a search a pass takes as long as those of the latter half of what was done, in the check as long as all did, in
+    the end of a job as long as its first ones, which only run the model. Until an answer is found or something is
+    looked for, it is told what a job takes at least. What is said goes down with the clock, though never below what a
+    walk itself still takes. It is corrected downwards at once, and upwards where a step begins and more is left.
     """
 
     def __init__(self, notify: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._notify, self._clock = notify, clock
         self._course: Course | None = None
-        self._since = self._before = self._first = self._remembered = 0.0
+        self._costs = PassCosts()
+        self._counted = self._done = self._remembered = 0.0  # when, and what, the last time
+        self._known = False
         self._step, self._left = "", TimeLeft(0.0, 0.0, least=True)
         self._walks, self._before_step, self._walk = 0, 0, clock()
         self._told, self._behind = self._walk, False
@@ -95,10 +98,12 @@ class Teller:
     def follow(self, course: Course) -> None:
         """From now on it is known what the job takes."""
         self._course = course
-        self._measure(course, self._clock())
+        self._count(course, self._clock())
 
     def __call__(self, text: str) -> None:
         now = self._clock()
+        if self._course is None and not self._step:
+            self._counted = now
         self._step, self._before_step, self._behind = text, self._walks, False
         found, known = self._estimated(now), self._left.after(now)
         if found is not None and not self._left.least and known <= found.seconds <= _FAR * known:
@@ -123,10 +128,10 @@ class Teller:
 
     def _keep_above(self, walk: float, share: float, now: float) -> None:
         """What is left is never less than this share of a walk, and what comes behind it."""
-        if self._left.least and (self._course is None or self._left.seconds):
+        if not self._known and (self._course is None or self._left.seconds):
             self._left = TimeLeft(walk * (share + max(_LEAST_WALKS - self._walks, 0)), now, least=True)
             return
-        least = walk * share + (0.0 if self._course is None else self._first * self._course.behind)
+        least = walk * share + (0.0 if self._course is None else self._costs.run * self._course.behind)
         if self._left.after(now) < least:
             self._left = replace(self._left, seconds=least, at=now)
 
@@ -138,17 +143,21 @@ class Teller:
         course = self._course
         if course is None:
             return None
-        if course.remembered != self._remembered:
-            self._measure(course, now)
-        passes, passed = course.done - self._before, now - self._since
-        if course.left is None or passes < (_BEHIND if course.remembered else 1) or passed < 1:
+        self._count(course, now)
+        left = course.left
+        if left is None or not self._costs.tell:
             return None
-        self._first = self._first or passed / passes
-        search, check = course.left
-        dear = max(passed / passes, self._first * _DEAR if course.looks else 0.0)
-        seconds = dear * search + self._first * (check + course.ending)
-        return TimeLeft(seconds, now, pace=_PACE if course.searches else 1.0)
+        self._known = True
+        search, check = left
+        costs = self._costs
+        seconds = costs.latest * search + costs.mean * check + costs.run * course.ending
+        pace = _PACE if course.looks and course.searches else 1.0
+        return TimeLeft(seconds, now, least=course.searches and not course.looks, pace=pace)
 
-    def _measure(self, course: Course, now: float) -> None:
-        """From now on, what a pass takes."""
-        self._since, self._before, self._first, self._remembered = now, course.done, 0.0, course.remembered
+    def _count(self, course: Course, now: float) -> None:
+        """What a step took; nothing where some of it took no time, or before the first."""
+        if self._step and course.remembered == self._remembered:
+            self._costs = self._costs.after(now - self._counted, course.done - self._done)
+        self._counted, self._done, self._remembered = now, course.done, course.remembered
+        if course.looks or not course.searches:
+            self._costs = self._costs.begun()
