@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from halfwise.core.set_aside import is_aside, set_aside
+from halfwise.core.set_aside import is_aside, set_aside, written_aside
 
 _ARRAYS = {
     "float32": np.random.default_rng(0).standard_normal((5, 1 << 19)).astype(np.float32),
@@ -44,6 +44,17 @@ def test_a_weight_that_lies_in_a_file_is_not_written_to_another(tmp_path: Path) 
         view = np.asarray(array).reshape(5, -1)[1:].T
         assert is_aside(view) and set_aside({"y": view})["y"] is view
     assert not is_aside(np.array(whole)) and not is_aside(np.array(whole).T)
+
+
+def test_an_array_is_written_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no disk has room, nothing is made."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    array = _ARRAYS["float32"]
+    made = written_aside(array.shape, array.dtype, (array[row : row + 1] for row in range(len(array))))
+    assert made is not None and is_aside(made) and np.array_equal(made, array) and not list(tmp_path.iterdir())
+    usage = namedtuple("usage", "free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1 << 30))
+    assert written_aside(array.shape, array.dtype, iter([array])) is None
 
 
 def test_small_arrays_and_texts_stay_as_they_are() -> None:

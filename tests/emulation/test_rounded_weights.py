@@ -7,6 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from halfwise.core.formats import Format
+from halfwise.core.set_aside import is_aside
 from halfwise.emulation import weights
 from halfwise.emulation.weights import Room, RoundedWeights
 from halfwise.precision.rewrite import Weight
@@ -54,3 +55,17 @@ def test_a_table_in_parts_is_the_table(row: int, monkeypatch: pytest.MonkeyPatch
     for _ in range(2):
         parts = [part.copy() for part in rounded.parts(table)]
         assert len(parts) == 2 and np.array_equal(np.concatenate(parts), expected)
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_huge_table_lies_in_a_file_as_long_as_the_run(has_room: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "_HUGE", 1 << 10)
+    monkeypatch.setattr(weights, "_PART", 1 << 10)
+    monkeypatch.setattr(weights, "_ROOM", 0)
+    if not has_room:
+        monkeypatch.setattr(weights, "written_aside", lambda *_: None)
+    values = np.random.default_rng(0).standard_normal((1000, 8)).astype(np.float32)
+    table, rounded = Weight("t", ir.tensor(values, name="t"), Format.FP16), RoundedWeights()
+    made = rounded.of(table)
+    assert is_aside(made) == has_room and np.array_equal(made, values.astype(np.float16))
+    assert rounded.of(table) is made

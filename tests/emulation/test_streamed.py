@@ -107,27 +107,36 @@ def test_inputs_at_once_are_answered_as_one_by_one(monkeypatch: pytest.MonkeyPat
             assert isinstance(one, dict) and all(np.array_equal(one[n], other[n]) for n in other)
 
 
-def test_a_table_that_is_rounded_in_parts_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("turned", [True, False])
+def test_a_table_that_is_rounded_in_parts_gives_the_same_bits(turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is beyond FP16 is clamped in whichever part it is."""
     table = np.random.default_rng(0).standard_normal((300, 40)).astype(np.float32)
     table[299, 0] = 1e5
+    turn = [node("Transpose", "table", "turned", perm=[1, 0])] if turned else []
     proto = model(
-        [node("Transpose", "table", "turned", perm=[1, 0]), node("MatMul", "x turned", "y")],
+        [*turn, node("MatMul", "x turned" if turned else "x table", "y")],
         [value("x", shape=["batch", "tokens", 40])],
         [value("y", shape=["batch", "tokens", 300])],
-        [weight("table", table)],
+        [weight("table", table if turned else np.ascontiguousarray(table.T))],
     )
     feeds = [{"x": np.full((1, tokens, 40), 0.5, np.float32)} for tokens in (3, 1, 2)]
 
     def answers() -> list[Any]:
         return list(Emulator().session(Assignment.all_narrow(Sites(load(proto)))).answers(feeds))
 
-    whole = answers()
-    monkeypatch.setattr(weights, "_PART", 1)
-    monkeypatch.setattr(weights, "_LEAST_ROWS", 64)
+    whole, sizes, made = answers(), list[int](), weights._held
+
+    def seen(stored: NDArray[Any], *rest: Any, **options: Any) -> Any:
+        sizes.append(stored.size)
+        return made(stored, *rest, **options)
+
+    for name, size in (("_PART", 1), ("_HUGE", 1), ("_LEAST_ROWS", 64)):
+        monkeypatch.setattr(weights, name, size)
+    monkeypatch.setattr(weights, "_held", seen)
     parts = [*answers(), *answers()]
     assert all(np.array_equal(one["y"], other["y"]) for one, other in zip(parts, whole * 2, strict=True))
     assert np.isfinite(whole[0]["y"]).all()
+    assert max(sizes) == 64 * 40
 
 
 def test_large_outputs_of_all_inputs_are_not_held_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

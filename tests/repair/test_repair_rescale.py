@@ -56,6 +56,26 @@ def test_tiny_channels_are_scaled_alone() -> None:
     assert changed(found) == {f"/stages.{i}/{part}/Conv" for i in range(3) for part in ("shrink", "recover")}
 
 
+@pytest.mark.parametrize("residual", [False, True])
+def test_tiny_channels_are_scaled_alone_through_a_sum(residual: bool) -> None:
+    """With a bias, and with another tensor of as many channels."""
+    quiet = np.where(np.isin(np.arange(8), (2, 5)), 2.0**-30, 1).astype(np.float32)
+    nodes = [
+        node("MatMul", "x w1", "a"),
+        *([node("MatMul", "x w3", "b")] if residual else []),
+        node("Add", "a b", "c"),
+        node("Relu", "c", "d"),
+        node("MatMul", "d w2", "y"),
+    ]
+    weights = [weight("w1", normal(1, 8, 8) * quiet), weight("w2", normal(3, 8, 8) / quiet[:, None])]
+    weights += [weight("w3", normal(2, 8, 8) * quiet)] if residual else [weight("b", normal(2, 8) * quiet)]
+    proto = model(nodes, [value("x", shape=(4, 8))], [value("y", shape=(4, 8))], weights)
+    found = effect(RESCALE, proto, rows())
+    assert found.before > 1 > found.after and found.bit_identical
+    moved = {edit["node"]: np.flatnonzero(edit["powers"]).tolist() for edit in found.repairs[0].parameters["constants"]}
+    assert moved == {name: [2, 5] for name in ("n_a", "n_b" if residual else "n_c", "n_y")}
+
+
 def test_subnormal_weights_behind_loud_activations() -> None:
     zoo = SHAPES["subnormal_weights"]()
     found = effect(RESCALE, zoo.model, zoo.inputs, zoo.tolerance)

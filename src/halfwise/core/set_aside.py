@@ -3,21 +3,23 @@ their memory for something else."""
 
 from __future__ import annotations
 
+import errno
+import math
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import accumulate
 from mmap import ACCESS_COPY, mmap
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.core.contents import changed, tensors_in
 
-__all__ = ["is_aside", "set_aside"]
+__all__ = ["is_aside", "set_aside", "written_aside"]
 
 Array = NDArray[Any]
 
@@ -41,6 +43,18 @@ def set_aside(outputs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def written_aside(shape: Sequence[int], dtype: np.dtype[Any], pieces: Iterable[Array]) -> Array | None:
+    """An array that lies in such a file, of pieces that are made one by one; None where a disk is full or files are
+    few."""
+    size = math.prod(shape) * dtype.itemsize
+    with suppress(OSError, ValueError), _file_for(size) as file:
+        for piece in pieces:
+            file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
+        file.flush()
+        return np.ndarray(tuple(shape), dtype, mmap(file.fileno(), size, access=ACCESS_COPY))
+    return None
+
+
 def is_aside(array: Array) -> bool:
     """Whether it lies in a file already, as what was set aside and a weight do; a view of such an array, too."""
     base = array.base
@@ -56,16 +70,24 @@ def _is_large(array: Array) -> bool:
 def _written(arrays: Sequence[Array]) -> Iterator[Array]:
     """As many as there are, or none."""
     starts = [0, *accumulate(-(-array.nbytes // _ALIGNED) * _ALIGNED for array in arrays)]
-    with suppress(OSError, ValueError), tempfile.TemporaryFile(prefix="halfwise-") as file:
-        room = shutil.disk_usage(tempfile.gettempdir()).free - _ROOM
-        if room < starts[-1] or not _leaves_files(file.fileno()):
-            return
+    with suppress(OSError, ValueError), _file_for(starts[-1]) as file:
         for array, start in zip(arrays, starts, strict=False):
             file.seek(start)
             file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         file.flush()
         held = mmap(file.fileno(), 0, access=ACCESS_COPY)
         yield from (np.ndarray(a.shape, a.dtype, held, start) for a, start in zip(arrays, starts, strict=False))
+
+
+@contextmanager
+def _file_for(size: int) -> Iterator[IO[bytes]]:
+    """Without a name; OSError where a disk has no room for so many bytes, or files are few."""
+    if shutil.disk_usage(tempfile.gettempdir()).free - _ROOM < size:
+        raise OSError(errno.ENOSPC, "no room")
+    with tempfile.TemporaryFile(prefix="halfwise-") as file:
+        if not _leaves_files(file.fileno()):
+            raise OSError(errno.EMFILE, "too few files")
+        yield file
 
 
 def _leaves_files(handle: int) -> bool:

@@ -224,12 +224,15 @@ class StreamedSession:
     def _by_parts(self, segment: Segment, lanes: Sequence[_Lane]) -> bool:
         """The same with a table that is rounded part by part."""
         product = segment.product
-        weight = self._weights.get(product.table) if product is not None and product.turned else None
-        if product is None or weight is None or self._device != "cpu" or not self._rounded.has_parts(weight):
+        weight = self._weights.get(product.table) if product is not None else None
+        if product is None or weight is None or self._device != "cpu":
             return False
-        columns, width = weight.tensor.shape.numpy()
-        rows = rows_of([lane.values.get(product.rows) for lane in lanes], width)
-        return rows is not None and self._products(product, lanes, rows, self._rounded.parts(weight), columns)
+        axis = int(not product.turned)  # of the table's columns in the product
+        if not self._rounded.has_parts(weight, axis):
+            return False
+        shape = weight.tensor.shape.numpy()
+        rows = rows_of([lane.values.get(product.rows) for lane in lanes], shape[1 - axis])
+        return rows is not None and self._products(product, lanes, rows, self._rounded.parts(weight, axis), shape[axis])
 
     def _products(
         self, product: Product, lanes: Sequence[_Lane], rows: Sequence[Array], tables: Iterable[Array], columns: int
@@ -311,10 +314,11 @@ class StreamedSession:
         return made
 
     def _declared(self, name: str, value: Any, *, shaped: bool) -> onnx.ValueInfoProto:
-        """By what it holds now; a body may need the shapes around it."""
+        """By what it holds now; a body may need the shapes around it, and of a table only a part may be given."""
         if name in self._weights:
             constant = self._constants[name]
-            return helper.make_tensor_value_info(name, constant.data_type, constant.dims)
+            whole = not isinstance(value, np.ndarray) or value.shape == tuple(constant.dims)
+            return helper.make_tensor_value_info(name, constant.data_type, constant.dims if whole else None)
         stated = self._values.get(name)
         if not isinstance(value, np.ndarray):
             assert stated is not None

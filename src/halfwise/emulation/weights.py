@@ -14,6 +14,7 @@ from halfwise.core.cores import in_blocks
 from halfwise.core.fast_casts import cast_fast, round_fast
 from halfwise.core.formats import Format, format_of_dtype, round_to
 from halfwise.core.freed_memory import give_back_memory
+from halfwise.core.set_aside import written_aside
 from halfwise.model.weight_facts import fact_of_weight
 from halfwise.model.weights import stored_tensor
 from halfwise.precision.rewrite import Weight
@@ -25,8 +26,9 @@ _Key = tuple[ir.TensorProtocol, Format | None, tuple[int, ...]]  # a tensor is k
 
 _BLOCK = 1 << 19  # elements that one thread takes at a time: of fewer, threads wait for each other
 _SOME = 1 << 24  # bytes that are worth giving back
-_PART = 1 << 24  # bytes of a table's rows that are made at a time
-_LEAST_ROWS = 1 << 9  # of them: of fewer, the runtime would sum in another order
+_PART = 1 << 24  # bytes of a table that are made at a time
+_LEAST_ROWS = 1 << 9  # or columns, of a part: of fewer, the runtime would sum in another order
+_HUGE = 1 << 28  # bytes of a table of which no copy is held in memory
 _MOST_ROOM = 1 << 26  # bytes that wait for the next walk
 _ROOM = 1 << 27  # bytes of rounded weights that are kept; rounding takes half the time of the product that reads them
 
@@ -68,14 +70,17 @@ class RoundedWeights:
         self._lent: WeakValueDictionary[_Key, Array] = WeakValueDictionary()
         self._largest: dict[ir.TensorProtocol, float] = {}
         self._within: set[tuple[ir.TensorProtocol, Format]] = set()  # no value is beyond the format
+        self._huge: dict[_Key, Array | None] = {}
         self._left = _ROOM
         self.room = Room()  # of one walk after the other
 
     def of(self, weight: Weight, *, room: Room | None = None, order: tuple[int, ...] = ()) -> Array:
-        """With its axes in that order. Without a `room` of its own it is kept, as long as few are; none that somebody
-        holds is made again."""
+        """With its axes in that order. Without a `room` of its own it is kept, as long as few are, and a huge one in a
+        file; none that somebody holds is made again."""
         key = (*self.key(weight), order)
         known = self._known.get(key, self._lent.get(key))
+        if known is None and room is None and not order:
+            known = self._in_file(key, weight)
         if known is not None:
             return known
         tensor = stored_tensor(weight.tensor)
@@ -92,26 +97,33 @@ class RoundedWeights:
             self._lent[key] = array
         return array
 
-    def has_parts(self, weight: Weight) -> bool:
-        """Whether it is a large table that is made anew for each product."""
+    def has_parts(self, weight: Weight, axis: int = 0) -> bool:
+        """Whether it is a large table that is made anew for each product; columns lie apart, and cost more to read."""
         stored = stored_tensor(weight.tensor).dtype.numpy()
         as_stored = weight.fmt is None or (weight.fmt is Format.FP32 and stored == np.float32)
-        return not as_stored and len(weight.tensor.shape) == 2 and 4 * weight.tensor.size > _PART
+        large = 4 * weight.tensor.size > (_HUGE if axis else _PART)
+        return not as_stored and len(weight.tensor.shape) == 2 and large
 
-    def parts(self, weight: Weight) -> Iterator[Array]:
-        """Its rows, a few at a time; each part is written over where the next is asked for."""
+    def parts(self, weight: Weight, axis: int = 0) -> Iterator[Array]:
+        """Its rows or columns, a few at a time; each part is written over where the next is asked for."""
         tensor, fmt = stored_tensor(weight.tensor), weight.fmt
         assert fmt is not None
         stored, looked = np.asarray(tensor.numpy()), (tensor, fmt) not in self._within
-        step, lost = max(_PART // (4 * stored.shape[1]), _LEAST_ROWS), False
-        for start in range(0, len(stored), step):
-            part = stored[start : start + step]
+        step, lost = max(_PART // (4 * stored.shape[1 - axis]), _LEAST_ROWS), False
+        for start in range(0, stored.shape[axis], step):
+            part = stored[:, start : start + step] if axis else stored[start : start + step]
             self.room.clear(part.size)
             held, clamped = _held(part, fmt, self.room, looked=looked)
             lost = lost or clamped
             yield held
         if not lost:
             self._within.add((tensor, fmt))
+
+    def _in_file(self, key: _Key, weight: Weight) -> Array | None:
+        """A huge table as long as the run, where a disk has room for it."""
+        if key not in self._huge and 4 * weight.tensor.size > _HUGE and self.has_parts(weight):
+            self._huge[key] = written_aside(weight.tensor.shape.numpy(), np.dtype(np.float32), self.parts(weight))
+        return self._huge.get(key)
 
     def _held(self, tensor: ir.TensorProtocol, stored: Array, fmt: Format, room: Room | None) -> Array:
         """What is seen once to be within the format is not looked at again."""

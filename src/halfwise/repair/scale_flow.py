@@ -159,9 +159,9 @@ class ScaleFlow(ScaleProducts):
             axis, size = None, 1
         caps, first = [], None
         for value in moving:
-            layout = self._uniform(value)
-            if axis is not None and self._axis_in(value, rank) == axis and len(self._read(value).atoms) == size:
-                layout = self._read(value)
+            layout = self._read(value)
+            if axis is None or self._axis_in(value, rank) != axis or len(layout.atoms) != size:
+                layout = self._uniform(value)
             atoms = np.broadcast_to(layout.atoms, size)
             first = atoms if first is None else first
             self.atoms.tie(atoms, first)
