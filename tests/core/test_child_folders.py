@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -51,6 +52,29 @@ def test_a_killed_processs_folder_is_cleared_away_by_the_next_and_a_living_ones_
     for process in (living, after):
         process.communicate()
     assert sorted(tmp_path.iterdir()) == [strangers]
+
+
+_FORKS = """
+import os, sys
+from halfwise.core.child.folders import ChildFolder
+folder = ChildFolder()
+if not os.fork():
+    if sys.argv[1] == "drops":
+        del folder
+    sys.exit()  # with all that a program does at its end
+os.wait()
+print(folder.path.is_dir())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")
+@pytest.mark.parametrize("how", ["drops", "ends"])
+def test_a_fork_does_not_clear_away_what_is_its_parents(tmp_path: Path, how: str) -> None:
+    environment = {"TMPDIR": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKS, how], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout == "True\n" and not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need a right there")

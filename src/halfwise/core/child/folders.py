@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import gettempdir, mkdtemp
 from types import TracebackType
 from typing import IO
 
@@ -24,12 +26,11 @@ class ChildFolder:
 
     def __init__(self) -> None:
         _clear_left()
-        self._folder, self._lock = _held()
-        self.path = Path(self._folder.name)
+        self.path, file = _held()
+        self._end = weakref.finalize(self, _ended, self.path, file, os.getpid())
 
     def cleanup(self) -> None:
-        self._lock.close()  # first: on Windows no open file can be removed
-        self._folder.cleanup()
+        self._end()
 
     def __enter__(self) -> Path:
         return self.path
@@ -40,16 +41,23 @@ class ChildFolder:
         self.cleanup()
 
 
-def _held() -> tuple[TemporaryDirectory[str], IO[str]]:
+def _ended(folder: Path, file: IO[str], maker: int) -> None:
+    """By the process that made it: a fork of that has a copy of all of this, and may end first."""
+    file.close()  # first: on Windows no open file can be removed
+    if os.getpid() == maker:
+        remove_tree(folder)
+
+
+def _held() -> tuple[Path, IO[str]]:
     """A folder and its lock. One that another process takes for left, as it has no lock yet, is left to that."""
     while True:
-        folder = TemporaryDirectory(prefix=_PREFIX)
-        path = Path(folder.name, _LOCK)
+        folder = Path(mkdtemp(prefix=_PREFIX))
+        path = folder / _LOCK
         file = path.open("w", encoding="utf-8")
         if _is_ours(file) and path.exists():
             return folder, file
         file.close()
-        folder.cleanup()
+        remove_tree(folder)
 
 
 def _is_ours(file: IO[str]) -> bool:
