@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import onnx
 import pytest
 
 from halfwise.core.errors import InputError
+from halfwise.model import model as model_module
 from halfwise.verbs.bisect.run import bisect
+from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.stages.run import stages
 from tests.models.build import model, node, value, weight
 
@@ -40,3 +43,17 @@ def test_there_is_no_answer(path: Path, asked: Callable[[Path, Callable[..., Non
 
     with pytest.raises(InputError, match=r"w\.bin was changed"):
         asked(path, changes)
+
+
+def test_the_wait_for_the_hash_of_slow_files_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Future[str]):
+        def done(self) -> bool:
+            return False
+
+    made = Slow()
+    made.set_result("0" * 64)
+    monkeypatch.setattr(model_module, "beside", lambda _: made)
+    said: list[str] = []
+    fix(path, FEEDS, out=path.parent / "out", notify=said.append)
+    step = next(number for number, text in enumerate(said) if "SHA-256" in text)
+    assert "writing" in said[step + 1]

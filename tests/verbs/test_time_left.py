@@ -134,7 +134,20 @@ def test_a_model_that_is_not_run_in_the_end_takes_less() -> None:
     now[0] = 8.0
     for notify in told:
         notify("verifying")
-    assert [_seconds(text) for text in said] == [21, 14]
+    assert [_seconds(text) for text in said] == [21, 17]
+
+
+def test_a_large_model_is_written_and_looked_at_by_the_processor_however_fast_a_gpu_runs_it() -> None:
+    now, said, counter = [0.0], list[str](), RunCounter(40)
+    course = Course(counter, 1, check=4.0, runs=False, weights=28 * 10**9)
+    notify = _following(said, course, now)
+    counter.add(4)
+    counter.found()
+    now[0] = 4.0
+    notify("verifying")
+    course.written()
+    notify("writing the report")
+    assert [_seconds(text) for text in said] == [32, 18]
 
 
 def test_it_goes_down_and_is_corrected_where_a_step_finds_far_more() -> None:

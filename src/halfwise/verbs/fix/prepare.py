@@ -107,8 +107,9 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     if request.judge_on_all:
         chosen = replace(chosen, validation=chosen.all)  # in one order: errors are told one after the other
     plan_runs(counter, chosen, len(profiles), context.walks)
-    runs = sites.model.weight_bytes <= MOST_BYTES_RUN
-    course = Course(counter, executions(chosen.search), check_passes(chosen), runs, kept)
+    weights = sites.model.weight_bytes
+    runs = weights <= MOST_BYTES_RUN
+    course = Course(counter, executions(chosen.search), check_passes(chosen), runs, kept, weights)
     teller.follow(course)
     tolerance = put.stated.tolerance
     return Prepared(

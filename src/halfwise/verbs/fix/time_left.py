@@ -20,6 +20,8 @@ _TELLING = 0.25  # of a walk: its first parts may be the largest
 _FAR = 1.25  # times what is said, from which on it is corrected upwards where a step begins
 _PACE = 0.5  # of a search, whose end nobody knows: what was foreseen of the time that passes
 _WRITE, _RUN, _REPORT = 1.0, 3.5, 2.0  # passes that take as long as the steps which end a job
+_WRITE_LARGE, _REPORT_LARGE = 2.0, 2.5  # the same of a model that is too large to be run
+_GIGABYTE_S = 0.5  # that either of these takes for each of its weights at least, as on a machine with a GPU
 
 
 class Course:
@@ -27,19 +29,32 @@ class Course:
 
     An answer is checked, which takes `check` passes, and written: that is all, unless something is looked for. Then a
     job takes at least what it took and that check, and what the least answer takes; and its budget at most: the
-    geometric mean of the two is off by the least factor. `runs` says that the written model is run, too.
+    geometric mean of the two is off by the least factor. `runs` says that the written model is run, too; `weights` are
+    bytes.
     """
 
     def __init__(
-        self, counter: RunCounter, samples: int, check: float, runs: bool = True, kept: KeptWalks | None = None
+        self,
+        counter: RunCounter,
+        samples: int,
+        check: float,
+        runs: bool = True,
+        kept: KeptWalks | None = None,
+        weights: int = 0,
     ) -> None:
         self._counter, self._samples, self._check = counter, samples, check
         self._kept = kept or KeptWalks()
-        self._writing, self.behind = _WRITE, _RUN * runs + _REPORT  # the model is written, and what comes then
+        self._writing, self._behind = (_WRITE, _RUN + _REPORT) if runs else (_WRITE_LARGE, _REPORT_LARGE)
+        self._least = _GIGABYTE_S * weights / 1e9
+        self._is_written = False
 
-    @property
-    def ending(self) -> float:
-        return self._writing + self.behind
+    def ending(self, run: float) -> float:
+        """Seconds until the end from where the model is written, by those of a pass that only runs the model."""
+        return self.behind(run) + (0.0 if self._is_written else max(run * self._writing, self._least))
+
+    def behind(self, run: float) -> float:
+        """The same from where it is written."""
+        return max(run * self._behind, self._least)
 
     @property
     def done(self) -> float:
@@ -73,7 +88,7 @@ class Course:
         return max(math.sqrt(least * max(counter.most_passes, least)) - self.done - self._check, 0.0), self._check
 
     def written(self) -> None:
-        self._writing = 0.0
+        self._is_written = True
 
 
 class Teller:
@@ -131,7 +146,7 @@ class Teller:
         if not self._known and (self._course is None or self._left.seconds):
             self._left = TimeLeft(walk * (share + max(_LEAST_WALKS - self._walks, 0)), now, least=True)
             return
-        least = walk * share + (0.0 if self._course is None else self._costs.run * self._course.behind)
+        least = walk * share + (0.0 if self._course is None else self._course.behind(self._costs.run))
         if self._left.after(now) < least:
             self._left = replace(self._left, seconds=least, at=now)
 
@@ -150,7 +165,7 @@ class Teller:
         self._known = True
         search, check = left
         costs = self._costs
-        seconds = costs.latest * search + costs.mean * check + costs.run * course.ending
+        seconds = costs.latest * search + costs.mean * check + course.ending(costs.run)
         pace = _PACE if course.looks and course.searches else 1.0
         return TimeLeft(seconds, now, least=course.searches and not course.looks, pace=pace)
 
