@@ -158,19 +158,18 @@ def fix(
         speed_of(cost, chosen),
         (*widened, *said),
     )
-    result = run(request)
-    return result if confirm is None else _confirmed(result, confirm, inputs, metric, notify)
+    return run(request, lambda result: _confirmed(result, confirm, inputs, metric, notify))
 
 
 def _confirmed(
     result: FixResult,
-    confirm: str | Backend,
+    confirm: str | Backend | None,
     inputs: Any,
     metric: OutputMetric | None,
     notify: Callable[[str], None],
 ) -> FixResult:
     """With what a backend says of the model that was written."""
-    if result.typed is None:
+    if result.typed is None or confirm is None:
         return result
     confirmation = confirm_fix(
         result.model,
