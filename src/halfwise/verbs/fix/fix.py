@@ -114,7 +114,7 @@ def fix(
     max_runs = checked_max_runs(max_runs)
     keep, force = texts_of("keep", keep), texts_of("force", force)
     if confirm is not None:
-        check_confirmed(confirm, folder, plan)
+        check_confirmed(confirm, folder, plan, notify)
     chosen = target_of(target, plan)
     emulated = profile or (plan.profile if plan is not None else chosen.profile)
     if plan is None:
