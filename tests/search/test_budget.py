@@ -11,7 +11,7 @@ import pytest
 from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
 from halfwise.report.answer import way_out
-from halfwise.search.run_counter import RunCounter
+from halfwise.search.run_counter import RunCounter, Untried
 from halfwise.verbs.fix.fix import JOURNAL, FixResult, fix
 from tests.models.random_nets import feeds, random_net
 from tests.support.messages import kinds, only
@@ -53,6 +53,23 @@ def test_where_a_budget_is_less_than_the_least_answer_that_is_given_and_counted(
 
 def test_without_a_budget_what_keeps_the_tolerance_has_no_bound() -> None:
     assert {NoteKind.BEST_SO_FAR, NoteKind.RUNS_RAISED}.isdisjoint(kinds(fixed(None).notes))
+
+
+def test_a_large_budget_leaves_runs_for_sets_that_held_out_inputs_need() -> None:
+    """Without them the next set after one that misses was every node."""
+    counter = RunCounter(budget=100)
+    counter.over(2)
+    counter.plan(verdict=10, overflows=2, answer=20, larger=14)
+    assert counter.free(174, Untried.SETS) and not counter.free(175, Untried.SETS)
+    counter.found()
+    assert counter.free(188, Untried.SETS) and not counter.free(189, Untried.SETS)
+
+
+def test_a_small_budget_is_all_for_the_search() -> None:
+    counter = RunCounter(budget=40)
+    counter.over(2)
+    counter.plan(verdict=10, overflows=2, answer=20, larger=14)
+    assert counter.free(68, Untried.SETS)
 
 
 def test_other_inputs_are_looked_at_within_the_runs_of_the_search() -> None:

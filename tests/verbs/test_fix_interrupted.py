@@ -19,7 +19,8 @@ from halfwise.model import proto_file, weights_in_place
 from halfwise.model.model import load
 from halfwise.repair import scaled_constants
 from halfwise.verbs import convert as convert_module
-from halfwise.verbs.fix.fix import FixResult, fix
+from halfwise.verbs.fix import fix as fix_module
+from halfwise.verbs.fix.fix import JOURNAL, FixResult, fix
 from halfwise.verbs.fix.results_folder import WALKS
 from halfwise.verbs.scan import scan
 from halfwise.verbs.trace import trace
@@ -99,6 +100,30 @@ def test_nor_one_of_which_the_noise_is_known(large: Path, tmp_path: Path, monkey
     assert first.finished + again.finished == whole.finished
     assert found.plan.text() == wanted.plan.text()
     assert found.cost.model_runs == pytest.approx(wanted.cost.model_runs, abs=0.1)
+
+
+def test_nor_any_where_a_backend_confirms(large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it confirms is written by then."""
+    inputs = list(transformer(1).inputs[:4])
+
+    def run(folder: str) -> tuple[Walks, FixResult]:
+        with monkeypatch.context() as patch:
+            return Walks(patch), fix(large, inputs, out=tmp_path / folder, confirm="ort-cpu")
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    whole, wanted = run("whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(fix_module, "confirm_fix", interrupted)
+        first = Walks(patch)
+        with pytest.raises(KeyboardInterrupt):
+            fix(large, inputs, out=tmp_path / "again", confirm="ort-cpu")
+    assert (tmp_path / "again" / JOURNAL).exists()
+    again, found = run("again")
+    assert first.finished + again.finished == whole.finished
+    assert found.plan.text() == wanted.plan.text()
+    assert not (tmp_path / "again" / JOURNAL).exists() and not (tmp_path / "again" / WALKS).exists()
 
 
 def _goes_on(

@@ -39,7 +39,7 @@ from halfwise.search.serving import deciding
 from halfwise.search.variants import JUDGED, worth_variants
 from halfwise.search.walks import CLOSE
 
-__all__ = ["Decided", "HeldOutSearch", "why_not_bf16"]
+__all__ = ["HALVINGS", "LARGER", "Decided", "HeldOutSearch", "why_not_bf16"]
 
 DEAR = 2.0  # times the nodes found: what choices depend on is not kept as a whole while a search may find fewer
 TURNS = 5  # searches, each told what the one before it missed

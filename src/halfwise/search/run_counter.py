@@ -17,6 +17,7 @@ SAVING_RUNS_SMALL = 100  # the same of a small model, whose runs take next to no
 SMALL_NODES = 48
 SMALL_BYTES = 1 << 20  # of weights
 SMALL_INPUTS = 1 << 16  # numbers in one sample
+LARGER_SHARE = 0.125  # of the passes beyond `SAVING_RUNS`: most that is kept back for sets that held-out inputs need
 
 
 class Untried(StrEnum):
@@ -48,7 +49,7 @@ class RunCounter:
         self.found_at: float | None = None  # what had been run when an answer was found that is being checked
         self.looks = False
         self._a_pass = 1
-        self._verdict = self._overflows = self._answer = 0.0
+        self._verdict = self._overflows = self._answer = self._larger = 0.0
 
     def add(self, samples: float) -> None:
         self.samples += samples
@@ -94,9 +95,10 @@ class RunCounter:
 
     # -- a budget for all ---------------------------------------------------------------------------------------------
 
-    def plan(self, verdict: float, overflows: float, answer: float) -> None:
-        """What the verdict takes, what it takes to look for overflows, and what the smallest search before it."""
-        self._verdict, self._overflows = verdict, overflows
+    def plan(self, verdict: float, overflows: float, answer: float, larger: float = 0.0) -> None:
+        """What the verdict takes, what it takes to look for overflows, and what the smallest search before it; and
+        what a search leaves for larger sets, where held-out inputs miss its answer."""
+        self._verdict, self._overflows, self._larger = verdict, overflows, larger
         self._answer = self.samples + answer + verdict + overflows
 
     def over(self, a_pass: int) -> None:
@@ -117,7 +119,9 @@ class RunCounter:
     def _left(self, budget: float) -> float:
         """The executions that may go into anything but the verdict."""
         most = max(budget * self._a_pass, self._answer)
-        return most - self._verdict - self._overflows - self.samples
+        beyond = max(budget - SAVING_RUNS, 0.0) * self._a_pass if self.found_at is None else 0.0
+        larger = min(self._larger, LARGER_SHARE * beyond)
+        return most - self._verdict - self._overflows - larger - self.samples
 
 
 def saving_runs(model: Model, samples: Samples) -> float:

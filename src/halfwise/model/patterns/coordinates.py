@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.core.formats import Format, spacing
 from halfwise.model.moving import FROM_FIRST, Move, behind, movers
 from halfwise.model.patterns.pattern import Pattern
 from halfwise.model.patterns.view import View, is_float
@@ -49,7 +50,7 @@ def find_large_coordinates(view: View) -> Iterator[Pattern]:
                 "constant": constant.name,
                 "op": node.op_type,
                 "remainder": False,
-                "step": float(np.spacing(np.float16(largest))),
+                "step": spacing(Format.FP16, largest),
             }
             yield view.pattern("large-coordinates", node, (), details)
             break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from numbers import Real
 from os import PathLike
 from pathlib import Path
@@ -36,12 +36,15 @@ __all__ = [
 ]
 
 
-def check_confirmed(confirm: str | Backend, folder: Path | None, plan: Plan | None) -> None:
+def check_confirmed(
+    confirm: str | Backend, folder: Path | None, plan: Plan | None, notify: Callable[[str], None]
+) -> None:
     """What is to be run on a backend has to be written, and the backend has to be there."""
     if folder is None:
         raise InputError("the model has to be written to be run on a backend: give a folder (out)")
     backend = backend_named(confirm) if isinstance(confirm, str) else confirm
     if plan is None or not isinstance(backend, SavedBackend):  # of a plan, an engine may have run already
+        notify(f"trying {backend.name}")
         probe(backend)
 
 

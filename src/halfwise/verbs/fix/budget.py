@@ -8,6 +8,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.model.inputs.rollout import executions
 from halfwise.model.inputs.samples import Samples
 from halfwise.search.context import WALKED
+from halfwise.search.held_out import HALVINGS, LARGER
 from halfwise.search.run_counter import RunCounter
 from halfwise.search.search import LEAST_SETS
 from halfwise.search.walks import Walks
@@ -26,7 +27,8 @@ def plan_runs(counter: RunCounter, samples: Samples, profiles: int, walks: Walks
     verdict = HELD_OUT * profiles * held_out + BOTH * executions(samples.all) + SIZES * (1 + profiles)
     overflows = len(samples.search) - 1 + min(len(samples.search), WALKED)
     counter.over(searched)
-    counter.plan(verdict, overflows, (1 + LEAST_SETS) * profiles * searched + 1 + walks.passes)
+    least = (1 + LEAST_SETS) * profiles * searched + 1 + walks.passes
+    counter.plan(verdict, overflows, least, (LARGER + HALVINGS) * profiles * held_out)
 
 
 def check_passes(samples: Samples) -> float:

@@ -6,7 +6,7 @@ import time
 
 from halfwise.core.notes import Note
 from halfwise.model.inputs.rollout import executions
-from halfwise.verbs.fix.budget import budget_notes, may_go_on
+from halfwise.verbs.fix.budget import budget_notes
 from halfwise.verbs.fix.cost import Arithmetic, arithmetic_of, cost_of
 from halfwise.verbs.fix.delivery import Delivery
 from halfwise.verbs.fix.mostly_fp32 import mostly_fp32
@@ -19,11 +19,7 @@ __all__ = ["conclude"]
 
 
 def conclude(prepared: Prepared, delivery: Delivery, started: float) -> FixResult:
-    """What was kept for a job that goes on is cleared away, unless this one may."""
     candidate, counter = delivery.found.candidate, prepared.context.counter
-    if not may_go_on(counter, candidate.decided.notes):
-        prepared.journal.discard()
-        prepared.context.emulator.kept.discard()
     runs, seconds = counter.passes(executions(candidate.decided.samples.search)), time.perf_counter() - started
     arithmetic = arithmetic_of(candidate.decision, candidate.statistics)
     written, latency = delivery.written, latency_record(prepared, candidate)

@@ -114,7 +114,7 @@ def fix(
     max_runs = checked_max_runs(max_runs)
     keep, force = texts_of("keep", keep), texts_of("force", force)
     if confirm is not None:
-        check_confirmed(confirm, folder, plan)
+        check_confirmed(confirm, folder, plan, notify)
     chosen = target_of(target, plan)
     emulated = profile or (plan.profile if plan is not None else chosen.profile)
     if plan is None:
@@ -158,19 +158,18 @@ def fix(
         speed_of(cost, chosen),
         (*widened, *said),
     )
-    result = run(request)
-    return result if confirm is None else _confirmed(result, confirm, inputs, metric, notify)
+    return run(request, lambda result: _confirmed(result, confirm, inputs, metric, notify))
 
 
 def _confirmed(
     result: FixResult,
-    confirm: str | Backend,
+    confirm: str | Backend | None,
     inputs: Any,
     metric: OutputMetric | None,
     notify: Callable[[str], None],
 ) -> FixResult:
     """With what a backend says of the model that was written."""
-    if result.typed is None:
+    if result.typed is None or confirm is None:
         return result
     confirmation = confirm_fix(
         result.model,
