@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from onnx import TensorProto
 
 from halfwise.core.english import say
 from halfwise.core.formats import Format
-from halfwise.core.notes import NoteKind
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Target
 from halfwise.emulation.emulate import Emulator
 from halfwise.model.model import load
@@ -24,6 +25,7 @@ from halfwise.precision.quantised_groups import keep_groups_whole
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
 from halfwise.report.answer import way_out
+from halfwise.search.held_out import Decided, HeldOutSearch
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.own_operators import read_by
 from tests.models.build import model, node, value, weight
@@ -210,6 +212,21 @@ def test_steps_that_fp32_takes_too_cost_no_fp32_nodes(tmp_path: Path) -> None:
     words = shlex.split(out.step.command)
     wider = [words[i + 1] for i, word in enumerate(words) if word == "--tol"]
     assert fix(tmp_path / "q.onnx", samples(64), out=tmp_path / "wider", tolerance=wider).met
+
+
+@pytest.mark.parametrize(("tol", "met"), [(0.01, False), (0.5, True)])
+def test_more_runs_are_not_advised_where_no_fp32_node_helps(
+    tol: float, met: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched = HeldOutSearch.run
+
+    def spent(self: HeldOutSearch) -> Decided:
+        found = searched(self)
+        return replace(found, notes=(*found.notes, Note.of(NoteKind.RUNS_SPENT, runs=40, more=200)))
+
+    monkeypatch.setattr(HeldOutSearch, "run", spent)
+    result = fix(quantised(layers(8, 64), step=0.05), samples(64), tolerance=f"rel_l2<={tol}")
+    assert result.met == met == (NoteKind.RUNS_SPENT in kinds(result.notes))
 
 
 def test_a_product_of_integers_gives_the_type_of_its_zero_point(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from halfwise.core.notes import Note
+from halfwise.core.notes import Note, NoteKind
 from halfwise.model.inputs.rollout import executions
 from halfwise.verbs.fix.budget import budget_notes
 from halfwise.verbs.fix.cost import Arithmetic, arithmetic_of, cost_of
@@ -39,4 +39,7 @@ def _notes(prepared: Prepared, delivery: Delivery, runs: float, arithmetic: Arit
     context, judged = prepared.context, delivery.judged
     spent = budget_notes(context.counter, runs) if prepared.request.plan is None else ()
     told = (*spent, *prepared.notes, *judged.notes, *delivery.written.notes, *context.failures.notes, *delivery.notes)
+    kinds = {note.kind for note in told}
+    if NoteKind.QUANTISERS_MOVE in kinds and not judged.measured.verdict.met:  # no more runs help then
+        told = tuple(note for note in told if note.kind is not NoteKind.RUNS_SPENT)
     return (*mostly_fp32(context.question.tolerance, judged.measured, arithmetic), *dict.fromkeys(told))
