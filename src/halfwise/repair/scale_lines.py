@@ -51,14 +51,15 @@ class LargeTable:
     columns: Side
     _last: dict[bool, tuple[bytes, Lines]] = field(default_factory=dict)
 
-    def pools(self, place: Ints, power: Ints) -> list[tuple[Pools, Ints]]:
+    def pools(self, place: Ints, power: Ints, *, together: bool = False) -> list[tuple[Pools, Ints]]:
         """What the classes with a place in a batch find here, and those places."""
         found = []
         for mine, other, sign in ((self.rows, self.columns, 1.0), (self.columns, self.rows, -1.0)):
             here = np.flatnonzero((place[mine.classes] >= 0) & (mine.times != 0))
             if not len(here):
                 continue
-            lines, count = self._lines(sign > 0, -sign * other.scale(power))
+            scale, moves = -sign * other.scale(power), place[other.classes] >= 0
+            lines, count = self._lines(sign > 0, np.where(moves, -np.inf, scale) if together else scale)
             local, times = place[mine.classes[here]], sign * mine.times[here]
             order = np.lexsort((times, local))
             here, local, times = here[order], local[order], times[order]
@@ -77,15 +78,19 @@ class LargeTable:
         return np.concatenate([sides[not i] for i in (0, 1) if among[sides[i]].any()] or [np.zeros(0, np.int64)])
 
     def _lines(self, of_rows: bool, scale: Floats) -> tuple[Lines, Floats]:
-        """Sums over each row or column under these powers of what it crosses, kept until others are asked; and how
-        many blocks they are over."""
+        """Sums over each row or column under these powers of what it crosses, 2^-inf for what is left out, kept until
+        others are asked; and how many blocks they are over."""
         content, unlike = scale.tobytes(), self._unlike
         if self._last.get(of_rows, (b"", None))[0] != content:
             ask = self.large.rows if of_rows else self.large.columns
             self._last[of_rows] = content, ask(scale, unlike)
         rows, columns = self.large.shape
-        across = np.full(rows, float(columns)) if of_rows else np.full(columns, float(rows))
-        return self._last[of_rows][1], across if unlike is None else unlike.sum(1 if of_rows else 0, float)
+        counted = np.isfinite(scale)
+        if unlike is None:
+            across = np.full(rows if of_rows else columns, float(counted.sum()))
+        else:
+            across = unlike.sum(1 if of_rows else 0, float, where=counted if of_rows else counted[:, None])
+        return self._last[of_rows][1], across
 
     @cached_property
     def _unlike(self) -> NDArray[np.bool_] | None:
