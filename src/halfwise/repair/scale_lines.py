@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -80,23 +79,21 @@ class LargeTable:
     def _lines(self, of_rows: bool, scale: Floats) -> tuple[Lines, Floats]:
         """Sums over each row or column under these powers of what it crosses, 2^-inf for what is left out, kept until
         others are asked; and how many blocks they are over."""
-        content, unlike = scale.tobytes(), self._unlike
+        content = scale.tobytes()
         if self._last.get(of_rows, (b"", None))[0] != content:
             ask = self.large.rows if of_rows else self.large.columns
-            self._last[of_rows] = content, ask(scale, unlike)
-        rows, columns = self.large.shape
-        counted = np.isfinite(scale)
-        if unlike is None:
-            across = np.full(rows if of_rows else columns, float(counted.sum()))
-        else:
-            across = unlike.sum(1 if of_rows else 0, float, where=counted if of_rows else counted[:, None])
-        return self._last[of_rows][1], across
+            self._last[of_rows] = content, ask(scale, self._unlike())
+        mine, other = (self.rows, self.columns) if of_rows else (self.columns, self.rows)
+        counted = other.classes[np.isfinite(scale)]
+        alike = np.bincount(counted, minlength=int(mine.classes.max()) + 1)
+        alike[PINNED] = 0
+        return self._last[of_rows][1], len(counted) - alike[mine.classes].astype(np.float64)
 
-    @cached_property
     def _unlike(self) -> NDArray[np.bool_] | None:
-        """The blocks whose row and column are of two classes; None where all are."""
+        """The blocks whose row and column are of two classes; None where all are. As large as a quarter of the constant
+        it is not kept."""
         both = np.intersect1d(self.rows.classes, self.columns.classes)
         if not len(both[both != PINNED]):
             return None
-        alike = (self.rows.classes[:, None] == self.columns.classes) & (self.rows.classes != PINNED)[:, None]
-        return np.asarray(~alike)
+        rows = self.rows.classes[:, None]
+        return np.asarray((rows != self.columns.classes) | (rows == PINNED))
