@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -9,8 +11,10 @@ import pytest
 from halfwise.core.formats import Format
 from halfwise.core.set_aside import is_aside
 from halfwise.emulation import weights
+from halfwise.emulation.ort import Session
 from halfwise.emulation.weights import Room, RoundedWeights
 from halfwise.precision.rewrite import Weight
+from tests.models.build import model, node, value
 
 
 def weight(elements: int) -> Weight:
@@ -48,13 +52,34 @@ def test_what_a_room_held_is_written_over() -> None:
 def test_a_table_in_parts_is_the_table(row: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time, and with a value to clamp in any part."""
     monkeypatch.setattr(weights, "_PART", 1 << 10)
-    values = np.random.default_rng(0).standard_normal((1000, 8)).astype(np.float32)
+    values = np.random.default_rng(0).standard_normal((1100, 8)).astype(np.float32)
     values[row, 3] = -1e6
     table, rounded = Weight("t", ir.tensor(values, name="t"), Format.FP16), RoundedWeights()
     expected = np.clip(values, -65504, 65504).astype(np.float16).astype(np.float32)
     for _ in range(2):
         parts = [part.copy() for part in rounded.parts(table)]
         assert len(parts) == 2 and np.array_equal(np.concatenate(parts), expected)
+
+
+@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.parametrize("columns", [513, 1030, 1537, 2600])
+def test_products_with_parts_are_summed_as_with_the_whole(
+    columns: int, turned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short part would be summed in another order, also one of a single column."""
+    monkeypatch.setattr(weights, "_PART", 1)
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((columns, 1000) if turned else (1000, columns)).astype(np.float32)
+    table = Weight("t", ir.tensor(values, name="t"), Format.FP16)
+    rows = (value("x", shape=("n", 1000)), value("t", shape=(None, None)))
+    session = Session(model([node("Gemm", "x t", "y", transB=int(turned))], rows, [value("y", shape=None)]), threads=1)
+    for count in (1, 7):
+        fed = rng.standard_normal((count, 1000)).astype(np.float32)
+        whole, *parts = (
+            session.run({"x": fed, "t": np.ascontiguousarray(part)})["y"]
+            for part in chain([RoundedWeights().of(table)], RoundedWeights().parts(table, int(not turned)))
+        )
+        assert len(parts) == columns // 512 and np.array_equal(np.concatenate(parts, axis=1), whole)
 
 
 @pytest.mark.parametrize("has_room", [True, False])

@@ -136,7 +136,7 @@ def test_a_table_that_is_rounded_in_parts_gives_the_same_bits(turned: bool, monk
     parts = [*answers(), *answers()]
     assert all(np.array_equal(one["y"], other["y"]) for one, other in zip(parts, whole * 2, strict=True))
     assert np.isfinite(whole[0]["y"]).all()
-    assert max(sizes) == 64 * 40
+    assert max(sizes) == 80 * 40
 
 
 def test_large_outputs_of_all_inputs_are_not_held_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

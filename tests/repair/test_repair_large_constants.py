@@ -47,19 +47,32 @@ def _residual() -> onnx.ModelProto:
     return model(nodes, [value("x", shape=[4, 8])], [value("y", shape=[4, 8])], weights)
 
 
+def _stream() -> onnx.ModelProto:
+    """All channels are far below FP16, and bear no power but together."""
+    nodes = [
+        node("MatMul", "x w1", "a"),
+        node("MatMul", "a w2", "b"),
+        node("Add", "a b", "c"),
+        node("MatMul", "c w3", "y"),
+    ]
+    weights = [weight("w1", normal(1, 8, 16, scale=2.0**-40)), weight("w2", normal(2, 16, 16))]
+    weights += [weight("w3", normal(3, 16, 8, scale=2.0**40))]
+    return model(nodes, [value("x", shape=[4, 8])], [value("y", shape=[4, 8])], weights)
+
+
 def _gemm() -> onnx.ModelProto:
     nodes = [node("Gemm", "x w1", "a", transB=1), node("Relu", "a", "b"), node("MatMul", "b w2", "y")]
     weights = [_scaled(1, (16, 8), 0, -23), _scaled(2, (16, 8), 0, 19)]
     return model(nodes, [value("x", shape=[4, 8])], [value("y", shape=[4, 8])], weights)
 
 
-@pytest.mark.parametrize("case", ["chain", "residual", "gemm", "cnn"])
+@pytest.mark.parametrize("case", ["chain", "residual", "stream", "gemm", "cnn"])
 def test_the_repairs_are_those_of_constants_whose_blocks_are_held(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if case == "cnn":
         zoo = cnn_tiny_weights("channels")
         made, feeds = zoo.model, zoo.inputs[:2]
     else:
-        made, feeds = {"chain": _chain, "residual": _residual, "gemm": _gemm}[case](), rows()
+        made, feeds = {"chain": _chain, "residual": _residual, "stream": _stream, "gemm": _gemm}[case](), rows()
     ranges = ranges_of(load(made), feeds)
     held = RESCALE.find(load(made), ranges)
     monkeypatch.setattr(scale_blocks, "LARGE", 0)

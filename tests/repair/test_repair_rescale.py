@@ -76,6 +76,19 @@ def test_tiny_channels_are_scaled_alone_through_a_sum(residual: bool) -> None:
     assert moved == {name: [2, 5] for name in ("n_a", "n_b" if residual else "n_c", "n_y")}
 
 
+@pytest.mark.parametrize("powers", [[-40] * 8, [40] * 8, [0, -40, -40, -40, 0, 0, 0, 0], [0, 0, 20, 0, 0, 20, 0, 0]])
+def test_channels_of_a_residual_stream_that_have_to_move_together(powers: list[int]) -> None:
+    """What mixes them is beyond FP16 as soon as one moves alone; loud ones arise within the stream."""
+    scale = np.exp2(powers).astype(np.float32)
+    first = np.minimum(scale, 1) if 0 in powers else scale
+    nodes = [node("MatMul", "x w1", "a"), node("MatMul", "a w2", "b"), node("Add", "b c", "d"), node("Add", "a d", "e")]
+    weights = [weight("w1", normal(1, 8, 8) * first), weight("w2", normal(2, 8, 8) * scale / first[:, None])]
+    weights += [weight("c", normal(3, 8) * scale), weight("w3", normal(4, 8, 8) / scale[:, None])]
+    io = [value("x", shape=(4, 8))], [value("y", shape=(4, 8))]
+    found = effect(RESCALE, model([*nodes, node("MatMul", "e w3", "y")], *io, weights), rows())
+    assert found.before > 1 > found.after and found.bit_identical
+
+
 def test_subnormal_weights_behind_loud_activations() -> None:
     zoo = SHAPES["subnormal_weights"]()
     found = effect(RESCALE, zoo.model, zoo.inputs, zoo.tolerance)

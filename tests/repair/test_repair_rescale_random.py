@@ -27,7 +27,7 @@ from tests.support.rescaled import normal, rows
 _STEPS = [
     "relu", "leaky", "prelu", "maxpool", "avgpool", "conv", "depthwise", "grouped", "turned", "batchnorm", "mul", "div",
     "addconst", "residual", "concat", "split", "slice", "transpose", "flatten", "clip", "pad", "instancenorm", "gate",
-    "reducemean", "where", "tanh", "resize",
+    "reducemean", "where", "tanh", "resize", "stream", "sum", "broadcast", "twice",
 ]  # fmt: skip
 
 
@@ -119,6 +119,16 @@ class _Net:
         if kind == "where":
             flag = self.exact(np.arange(16).reshape(1, 1, 4, 4) % 3 == 0)
             return self.op("Where", f"{flag} {x} {self.constant(6, 1, 1)}")
+        if kind == "stream":  # each channel has a power of its own
+            quiet = np.exp2(np.resize(self.scales, 6)).astype(np.float32)
+            w, b = normal(self.count, 6, 6, 1, 1) * quiet[:, None, None, None], normal(self.count, 6) * quiet
+            return self.op("Add", f"{x} {self.op('Conv', f'{x} {self.exact(w)} {self.exact(b)}')}")
+        if kind == "sum":
+            return self.op("Sum", f"{self.constant(1)} {x} {self.step('stream', x)}")
+        if kind == "broadcast":
+            return self.op("Max", f"{self.op('ReduceMean', x, axes=[1])} {x}")
+        if kind == "twice":
+            return self.op("Add", f"{x} {x}")
         assert kind == "resize"
         twice = self.op("Resize", f"{x} - {self.exact(f32(1, 1, 2, 2))}", mode="linear")
         return self.op("Conv", f"{twice} {self.constant(6, 6, 2, 2)}", strides=[2, 2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -26,8 +27,9 @@ _Key = tuple[ir.TensorProtocol, Format | None, tuple[int, ...]]  # a tensor is k
 
 _BLOCK = 1 << 19  # elements that one thread takes at a time: of fewer, threads wait for each other
 _SOME = 1 << 24  # bytes that are worth giving back
-_PART = 1 << 24  # bytes of a table that are made at a time
+_PART = 1 << 24  # bytes of a table that are made at a time, at least
 _LEAST_ROWS = 1 << 9  # or columns, of a part: of fewer, the runtime would sum in another order
+_TOGETHER = 16  # columns that a kernel of the runtime takes at once: no part ends within them
 _HUGE = 1 << 28  # bytes of a table of which no copy is held in memory
 _MOST_ROOM = 1 << 26  # bytes that wait for the next walk
 _ROOM = 1 << 27  # bytes of rounded weights that are kept; rounding takes half the time of the product that reads them
@@ -109,9 +111,9 @@ class RoundedWeights:
         tensor, fmt = stored_tensor(weight.tensor), weight.fmt
         assert fmt is not None
         stored, looked = np.asarray(tensor.numpy()), (tensor, fmt) not in self._within
-        step, lost = max(_PART // (4 * stored.shape[1 - axis]), _LEAST_ROWS), False
-        for start in range(0, stored.shape[axis], step):
-            part = stored[:, start : start + step] if axis else stored[start : start + step]
+        least, lost = max(_PART // (4 * stored.shape[1 - axis]), _LEAST_ROWS), False
+        for start, end in pairwise(_even_ends(stored.shape[axis], least)):
+            part = stored[:, start:end] if axis else stored[start:end]
             self.room.clear(part.size)
             held, clamped = _held(part, fmt, self.room, looked=looked)
             lost = lost or clamped
@@ -168,6 +170,12 @@ class RoundedWeights:
                 stored, "largest magnitude", lambda: max(in_blocks(see, flat.size, _BLOCK), default=0.0)
             )
         return self._largest[stored]
+
+
+def _even_ends(length: int, least: int) -> list[int]:
+    """Where parts of nearly the same length end, none of which is short: the runtime would sum it in another order."""
+    count = max(length // least, 1)
+    return [*(length * number // count // _TOGETHER * _TOGETHER for number in range(count)), length]
 
 
 def held_in_fp32(stored: Array, fmt: Format, room: Room | None = None) -> Array:

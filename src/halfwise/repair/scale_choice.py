@@ -84,7 +84,10 @@ def choose(flow: ScaleFlow) -> Choice:
             batch = stage[troubled[stage]]
             if not len(batch):
                 continue
-            change = _change(_needs(table, choice.power, batch), steps[batch])
+            change, borne = _change(_needs(table, choice.power, batch), steps[batch])
+            if not borne.all():  # what couples channels of a residual stream bears none of them alone
+                together = _needs(table, choice.power, batch, together=True)
+                change = np.where(borne, change, _change(together, steps[batch])[0])
             choice.power[batch] += change
             troubled[batch] = False  # until a neighbour changes
             if change.any():
@@ -98,8 +101,8 @@ def choose(flow: ScaleFlow) -> Choice:
     return choice
 
 
-def _needs(table: Table, power: Ints, batch: Ints) -> _Need:
-    """What a batch of classes, in growing order, asks for."""
+def _needs(table: Table, power: Ints, batch: Ints, *, together: bool = False) -> _Need:
+    """What a batch of classes, in growing order, asks for: each alone, or where all move `together`."""
     count = len(batch)
     need = _Need({}, np.full(count, -float(_REACH)), np.full(count, float(_REACH)))
     units, local = table.units_of(batch)
@@ -111,7 +114,7 @@ def _needs(table: Table, power: Ints, batch: Ints) -> _Need:
         need.allow(local, -times, np.where(np.isfinite(bottom), bottom - _FP32_BOTTOM, np.inf))
         seen = (loud > 0) & np.isfinite(loud)
         need.ask(local[seen], times[seen], (_STEP / (TYPICAL * loud * 2.0**now))[seen] ** 2)
-    pools, local = table.pools_of(batch, power)
+    pools, local = table.pools_of(batch, power, together=together)
     there = pools.total > 0
     with np.errstate(divide="ignore"):
         need.allow(local[there], pools.times[there], _OVERFLOW - np.log2(pools.top[there]))
@@ -120,8 +123,9 @@ def _needs(table: Table, power: Ints, batch: Ints) -> _Need:
     return need
 
 
-def _change(need: _Need, multiple: Ints) -> Ints:
-    """The smallest change that leaves little error; if none does, the one that leaves least."""
+def _change(need: _Need, multiple: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    """The smallest change that leaves little error; if none does, the one that leaves least. And whether any is
+    allowed."""
     steps = np.array(sorted(range(-_REACH, _REACH + 1), key=abs))
     error = np.zeros((len(need.low), len(steps)))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -131,8 +135,9 @@ def _change(need: _Need, multiple: Ints) -> Ints:
     error[steps[None] % multiple[:, None] != 0] = np.inf
     enough = error <= _WANTED
     best = np.where(enough.any(axis=1), enough.argmax(axis=1), error.argmin(axis=1))
-    possible = np.isfinite(error).any(axis=1)
-    return _alike(np.where(possible, steps[best], 0), need.low, np.where(multiple > 1, -np.inf, need.high))
+    possible: NDArray[np.bool_] = np.asarray(np.isfinite(error).any(axis=1))
+    change = _alike(np.where(possible, steps[best], 0), need.low, np.where(multiple > 1, -np.inf, need.high))
+    return change, possible
 
 
 def _alike(change: Ints, low: Floats, high: Floats) -> Ints:

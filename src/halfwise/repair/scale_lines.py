@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -51,14 +50,15 @@ class LargeTable:
     columns: Side
     _last: dict[bool, tuple[bytes, Lines]] = field(default_factory=dict)
 
-    def pools(self, place: Ints, power: Ints) -> list[tuple[Pools, Ints]]:
+    def pools(self, place: Ints, power: Ints, *, together: bool = False) -> list[tuple[Pools, Ints]]:
         """What the classes with a place in a batch find here, and those places."""
         found = []
         for mine, other, sign in ((self.rows, self.columns, 1.0), (self.columns, self.rows, -1.0)):
             here = np.flatnonzero((place[mine.classes] >= 0) & (mine.times != 0))
             if not len(here):
                 continue
-            lines, count = self._lines(sign > 0, -sign * other.scale(power))
+            scale, moves = -sign * other.scale(power), place[other.classes] >= 0
+            lines, count = self._lines(sign > 0, np.where(moves, -np.inf, scale) if together else scale)
             local, times = place[mine.classes[here]], sign * mine.times[here]
             order = np.lexsort((times, local))
             here, local, times = here[order], local[order], times[order]
@@ -77,21 +77,23 @@ class LargeTable:
         return np.concatenate([sides[not i] for i in (0, 1) if among[sides[i]].any()] or [np.zeros(0, np.int64)])
 
     def _lines(self, of_rows: bool, scale: Floats) -> tuple[Lines, Floats]:
-        """Sums over each row or column under these powers of what it crosses, kept until others are asked; and how
-        many blocks they are over."""
-        content, unlike = scale.tobytes(), self._unlike
+        """Sums over each row or column under these powers of what it crosses, 2^-inf for what is left out, kept until
+        others are asked; and how many blocks they are over."""
+        content = scale.tobytes()
         if self._last.get(of_rows, (b"", None))[0] != content:
             ask = self.large.rows if of_rows else self.large.columns
-            self._last[of_rows] = content, ask(scale, unlike)
-        rows, columns = self.large.shape
-        across = np.full(rows, float(columns)) if of_rows else np.full(columns, float(rows))
-        return self._last[of_rows][1], across if unlike is None else unlike.sum(1 if of_rows else 0, float)
+            self._last[of_rows] = content, ask(scale, self._unlike())
+        mine, other = (self.rows, self.columns) if of_rows else (self.columns, self.rows)
+        counted = other.classes[np.isfinite(scale)]
+        alike = np.bincount(counted, minlength=int(mine.classes.max()) + 1)
+        alike[PINNED] = 0
+        return self._last[of_rows][1], len(counted) - alike[mine.classes].astype(np.float64)
 
-    @cached_property
     def _unlike(self) -> NDArray[np.bool_] | None:
-        """The blocks whose row and column are of two classes; None where all are."""
+        """The blocks whose row and column are of two classes; None where all are. As large as a quarter of the constant
+        it is not kept."""
         both = np.intersect1d(self.rows.classes, self.columns.classes)
         if not len(both[both != PINNED]):
             return None
-        alike = (self.rows.classes[:, None] == self.columns.classes) & (self.rows.classes != PINNED)[:, None]
-        return np.asarray(~alike)
+        rows = self.rows.classes[:, None]
+        return np.asarray((rows != self.columns.classes) | (rows == PINNED))

@@ -65,10 +65,17 @@ class Table:
         """The units of these classes, and the place of each one's class in the batch."""
         return _ranges(self._first_unit[batch], self._first_unit[batch + 1])
 
-    def pools_of(self, batch: Ints, power: Ints) -> tuple[Pools, Ints]:
-        """What the constants that these classes scale are under these powers; and the place of each in the batch."""
+    def pools_of(self, batch: Ints, power: Ints, *, together: bool = False) -> tuple[Pools, Ints]:
+        """What the constants that these classes scale are under these powers; and the place of each in the batch. Where
+        all move `together`, blocks between two of them keep their size, and are left out."""
+        place = np.full(self._classes.count, _NONE)
+        place[batch] = np.arange(len(batch))
         sides, local = _ranges(self._first_side[batch], self._first_side[batch + 1])
         entry = self._side_entry[sides]
+        if together:
+            ends = [place[self._label[units[entry]]] != _NONE for units in (self._row, self._column)]
+            alone = ~(ends[0] & ends[1] & (self._column[entry] != _NONE))
+            sides, local, entry = sides[alone], local[alone], entry[alone]
         row, column = self._row[entry], self._column[entry]
         scale = self.times[row] * power[self._label[row]]
         there = column != _NONE
@@ -85,9 +92,7 @@ class Table:
             first = sides[starts]
             pools = Pools(self._side_times[first], self._soft[entry[starts]], total, blocks, top)
             found.append((pools, local[starts]))
-        place = np.full(self._classes.count, -1)
-        place[batch] = np.arange(len(batch))
-        found += [each for large in self._readers(batch) for each in large.pools(place, power)]
+        found += [each for large in self._readers(batch) for each in large.pools(place, power, together=together)]
         return Pools.joined([pools for pools, _ in found]), np.concatenate([places for _, places in found])
 
     def neighbours(self, batch: Ints) -> Ints:
