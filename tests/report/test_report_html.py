@@ -18,6 +18,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.finding import Where
 from halfwise.core.formats import Format
 from halfwise.core.reasons import Reason
+from halfwise.core.told import Told
 from halfwise.core.tolerance import Verdict
 from halfwise.deploy.deploy_files import DeployFiles
 from halfwise.emulation.emulate import Emulator
@@ -25,7 +26,7 @@ from halfwise.model.model import Model, load
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.plan_document import RepairRecord
 from halfwise.report import numbers
-from halfwise.report.html import write_report
+from halfwise.report.html import fix_report, write_report
 from halfwise.report.html.culprits import culprits
 from halfwise.report.html.embed import content_hash, digits
 from halfwise.report.html.names import Names
@@ -212,6 +213,20 @@ def test_the_error_along_the_model_output_by_output() -> None:
     assert not [a for t, a in shown(result).tags if a.get("id") == "along-view"]
     assert shares_by_output(healthy_result()) == {}
     assert shares_by_output(result, patience=-1.0) == {}  # a large model's report is not waited for
+
+
+def test_how_much_of_the_weights_was_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is counted twice, for the findings and for the histogram; then nothing is left to look at."""
+    monkeypatch.setattr(fix_report, "_EVERY_S", 0.0)
+    result, said = fix(encoder().model, encoder().inputs, out=tmp_path), list[str]()
+    fix_report.with_report(result, notify=said.append)
+    weights = map(onnx.numpy_helper.to_array, encoder().model.graph.initializer)
+    values = sum(weight.size for weight in weights if weight.dtype == np.float32)
+    stands = [Told.stand_of(text) for text in said]
+    assert said[0] == "writing the report" == stands[-1].step
+    looked = [int(stand.part.split(" of ")[0].replace(",", "")) for stand in stands if stand.part]
+    assert looked == sorted(looked) and 0 < looked[0] < looked[-1] < 2 * values
+    assert all(stand.part.endswith(f" of {2 * values:,} values") and stand.left for stand in stands[1:])
 
 
 def test_a_walk_that_would_be_cut_off_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,8 +219,7 @@ def command(
                 confirm=confirm,
                 notify=shown.step,
             )
-            shown.step("writing the report")
-            result = with_report(result, command=command_line())
+            result = with_report(result, command=command_line(), notify=shown.step)
     except KeyboardInterrupt:
         if result is not None:
             raise Interrupted(f"interrupted before the report was written; the model and plan are in {out}") from None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from typing import ParamSpec
 
 from halfwise.core.errors import InputError
+from halfwise.core.told import Stand, TimeLeft, Told
+from halfwise.report.html.histogram import weigh
 from halfwise.report.html.write import write_report
 from halfwise.verbs.fix.fix import fix as main_job
 from halfwise.verbs.fix.output_shares import shares_by_output
@@ -17,28 +20,53 @@ from halfwise.verbs.scan import ScanResult, scan
 __all__ = ["fix", "with_report"]
 
 _Asked = ParamSpec("_Asked")
+_STEP = "writing the report"
+_EVERY_S = 1.0
 
 
-def with_report(result: FixResult, scanned: ScanResult | None = None, command: str = "") -> FixResult:
+def with_report(
+    result: FixResult,
+    scanned: ScanResult | None = None,
+    command: str = "",
+    notify: Callable[[str], None] = lambda _: None,
+) -> FixResult:
     """The result, knowing its report; as it is where no model was written. `command` is the line that made it."""
+    notify(_STEP)
     if result.typed is None:
         return result
     stem = result.typed.path.name.removesuffix(".fp16.onnx")
     path = result.typed.path.with_name(f"{stem}.report.html")
     if not result.typed.path.exists():
         raise InputError(f"{result.typed.path} is gone: something removed it after it was written; run fix again")
-    found = scanned or scan(result.model)
-    written = write_report(result, path, scan=found, command=command, by_output=shares_by_output(result))
+    told = _telling(notify)
+    found = scanned or scan(result.model, notify=lambda done, total: told(done, 2 * total))
+    weighed = weigh(result.model, lambda done, total: told(total + done, 2 * total))
+    shares = shares_by_output(result)
+    written = write_report(result, path, scan=found, command=command, by_output=shares, weighed=weighed)
     return replace(result, files=replace(result.files, report=written))
+
+
+def _telling(notify: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Callable[[int, int], None]:
+    """What tells every second how many values of all weights were looked at, and how long the others take."""
+    since = told = clock()
+
+    def looked(done: int, total: int) -> None:
+        nonlocal told
+        now = clock()
+        if now - told >= _EVERY_S and 0 < done < total:
+            told = now
+            left = TimeLeft((now - since) / done * (total - done), now)
+            stand = Stand(_STEP, f"{done:,} of {total:,} values", left=left)
+            notify(Told(stand.text(now), stand))
+
+    return looked
 
 
 def _reporting(job: Callable[_Asked, FixResult]) -> Callable[_Asked, FixResult]:
     @wraps(job)
     def reported(*args: _Asked.args, **kwargs: _Asked.kwargs) -> FixResult:
-        result = job(*args, **kwargs)
-        if callable(notify := kwargs.get("notify")):
-            notify("writing the report")
-        return with_report(result)
+        notify = kwargs.get("notify")
+        return with_report(job(*args, **kwargs), notify=notify if callable(notify) else lambda _: None)
 
     return reported
 

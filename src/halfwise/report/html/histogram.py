@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from halfwise.core.cores import in_blocks
 from halfwise.core.formats import FloatArray, Format
 from halfwise.model.model import Model
 from halfwise.model.weight_facts import fact_of_weight
+from halfwise.verbs.scan.values_done import values_done
 from halfwise.verbs.scan.weights import Elements
 
 __all__ = ["WeightHistogram", "WeightLoss", "weigh"]
@@ -57,19 +58,17 @@ class WeightHistogram:
     each: Mapping[str, Mapping[int, int]]  # the bins of each initializer
 
 
-def weigh(model: Model) -> WeightHistogram:
-    """Read every FP32 initializer once, window by window."""
+def weigh(model: Model, notify: Callable[[int, int], None] = lambda done, total: None) -> WeightHistogram:
+    """Read every FP32 initializer once, window by window. `notify` gets the values that are done, and their total."""
     fields = np.zeros(_EXPONENTS, dtype=np.int64)
-    zeros, seen, losses, over = 0, 0, [], 0
+    zeros, losses, over = 0, [], 0
     each: dict[str, dict[int, int]] = {}
-    known: set[ir.Value] = set()
-    for value in model.initializers():
-        tensor = value.const_value
-        if tensor is None or tensor.dtype != ir.DataType.FLOAT or value in known:
-            continue
-        known.add(value)
-        seen += 1
+    held = {value: value.const_value for value in model.initializers()}
+    floats = {value: each for value, each in held.items() if each is not None and each.dtype == ir.DataType.FLOAT}
+    done = values_done(sum(int(tensor.size) for tensor in floats.values()), notify)
+    for value, tensor in floats.items():
         own, own_zeros, own_over = _count(tensor)
+        done(int(tensor.size))
         fields += own
         each[value.name or ""] = _bins(own)
         zeros += own_zeros
@@ -78,7 +77,7 @@ def weigh(model: Model) -> WeightHistogram:
         if loss.affected:
             losses.append(loss)
     losses.sort(key=lambda loss: -loss.affected)
-    return WeightHistogram(_bins(fields), zeros, _loss("", fields, zeros, over), seen, tuple(losses), each)
+    return WeightHistogram(_bins(fields), zeros, _loss("", fields, zeros, over), len(floats), tuple(losses), each)
 
 
 def _bins(fields: Fields) -> dict[int, int]:

@@ -23,7 +23,7 @@ from halfwise.report.html.culprits import culprits
 from halfwise.report.html.curve import curve
 from halfwise.report.html.embed import digits
 from halfwise.report.html.graph import STATES, graph_data, state_of
-from halfwise.report.html.histogram import weigh
+from halfwise.report.html.histogram import WeightHistogram
 from halfwise.report.html.names import Names
 from halfwise.report.html.panel import with_details
 from halfwise.report.html.picture import picture_of
@@ -50,10 +50,10 @@ def gather(
     command: str,
     when: datetime,
     by_output: Mapping[str, Mapping[str, float]],
+    histogram: WeightHistogram,
 ) -> dict[str, Any]:
     """The template's words: facts for what stands on the page, and `data` for what the page builds by itself."""
     names = Names()
-    histogram = weigh(result.model)
     kept, places = kept_nodes(result), Places(result)
     planned = {node.name: node for node in kept}
     states = Counter(state_of(site, planned, places.repaired) for site in result.sites.all)

@@ -12,6 +12,7 @@ from jinja2 import Environment
 from halfwise.core.whole_files import WholeFiles
 from halfwise.core.wording import and_more, counted
 from halfwise.report import numbers
+from halfwise.report.html.histogram import WeightHistogram, weigh
 from halfwise.report.html.names import SHOWN, short
 from halfwise.report.html.page import gather
 from halfwise.report.html.sealed import Asset, sealed, templates
@@ -33,13 +34,16 @@ def write_report(
     trace: Trace | None = None,
     command: str = "",
     by_output: Mapping[str, Mapping[str, float]] | None = None,
+    weighed: WeightHistogram | None = None,
 ) -> Path:
     """Write one page that needs nothing beside it. `command` is the command line that made the result.
 
     With a scan, its findings are shown; with a trace, the ranges are over all its inputs, and each node's own error
-    is drawn along the model. `by_output` has the shares of each output's error by node (`output_shares`).
+    is drawn along the model. `by_output` has the shares of each output's error by node (`output_shares`); `weighed` is
+    where the weights lie, if that is known.
     """
-    text = render(result, scan=scan, trace=trace, command=command, when=datetime.now(UTC), by_output=by_output or {})
+    now, shares = datetime.now(UTC), by_output or {}
+    text = render(result, scan=scan, trace=trace, command=command, when=now, by_output=shares, weighed=weighed)
     with WholeFiles(path.parent) as files:
         files.text(path, text, errors="backslashreplace")
     return path
@@ -53,8 +57,9 @@ def render(
     command: str,
     when: datetime,
     by_output: Mapping[str, Mapping[str, float]],
+    weighed: WeightHistogram | None = None,
 ) -> str:
-    page = gather(result, scan, trace, command, when, by_output)
+    page = gather(result, scan, trace, command, when, by_output, weighed or weigh(result.model))
     return rendered("report.html", page, _STYLES, _SCRIPTS)
 
 
