@@ -229,6 +229,18 @@ def test_how_much_of_the_weights_was_looked_at_is_told(tmp_path: Path, monkeypat
     assert all(stand.part.endswith(f" of {2 * values:,} values") and stand.left for stand in stands[1:])
 
 
+def test_how_long_the_other_weights_take_is_told_each_second() -> None:
+    now, said = [0.0], list[str]()
+    told = fix_report._telling(said.append, clock=lambda: now[0])
+    for moment, done in ((0.5, 10), (10.0, 25), (10.5, 30), (20.0, 80), (25.0, 100)):
+        now[0] = moment
+        told(done, 100)
+    assert said == [
+        "about 30 s left: writing the report: 25 of 100 values",
+        "about 5 s left: writing the report: 80 of 100 values",
+    ]
+
+
 def test_a_walk_that_would_be_cut_off_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     result = overflow_result()
     monkeypatch.setattr(Emulator, "streams", lambda *_: True)
