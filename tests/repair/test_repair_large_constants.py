@@ -139,9 +139,30 @@ def test_what_leaves_the_normal_numbers_is_not_scaled(monkeypatch: pytest.Monkey
     array = normal(1, 3, 4)
     array[1, 2] = 2.0**100
     tensor, powers = ir.tensor(array), np.array([[0], [28], [0]], np.int64)
-    assert scaled_constants.times_powers(tensor, powers) is None
-    assert scaled_constants.times_powers(tensor, -10 * powers) is None
-    assert scaled_constants.times_powers(tensor, powers - 1) is not None
+    assert scaled_constants.times_powers(tensor, [powers]) is None
+    assert scaled_constants.times_powers(tensor, [-10 * powers]) is None
+    assert scaled_constants.times_powers(tensor, [powers - 1]) is not None
+    assert scaled_constants.times_powers(tensor, [powers + 100, np.full((1, 4), -101)]) is not None  # their product
+
+
+@pytest.mark.parametrize("by_row, by_column", [(-30, 0), (-90, 70), (100, -130), (0, -30)])
+@pytest.mark.parametrize("large", [False, True], ids=["held", "made when read"])
+def test_values_below_the_normal_numbers_become_0_beside_others(
+    large: bool, by_row: int, by_column: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scale_blocks, "LARGE", 0 if large else 1 << 18)
+    monkeypatch.setattr(scaled_constants, "_BLOCK", 7)
+    array = normal(1, 6, 5)
+    array[1:4] *= np.float32(2.0**-110)
+    powers = [np.full((6, 1), by_row), np.full((1, 5), by_column)]
+    wanted = array.astype(np.float64) * 2.0 ** (by_row + by_column)
+    lost = np.abs(wanted) < np.finfo(np.float32).tiny
+    assert lost.any()
+    assert scaled_constants.times_powers(ir.tensor(array), powers) is None
+    made = scaled_constants.times_powers(ir.tensor(array), powers, empties=True)
+    assert made is not None and made.emptied
+    assert np.array_equal(made.tensor.numpy(), np.where(lost, 0, wanted).astype(np.float32))
+    assert scaled_constants.times_powers(ir.tensor(array[1:4]), [powers[0][1:4], powers[1]], empties=True) is None
 
 
 def _weights(given: Model) -> dict[str, Any]:

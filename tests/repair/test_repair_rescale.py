@@ -256,18 +256,36 @@ def test_a_sum_with_something_unscaled_stays() -> None:
     assert found.bit_identical
 
 
-def test_fp32_subnormals_are_not_scaled_into_loss() -> None:
-    tiny = normal(2, 8, 8, scale=1e-7)
-    tiny[0, 0] = np.float32(1e-42)
+def _decayed(least: float) -> onnx.ModelProto:
+    """Half of the hidden units are in other units; every third weight is what weight decay has left of it."""
+    units = np.resize(np.exp2(np.float32([-26, 0])), 8).astype(np.float32)
+    first, second = normal(1, 8, 8) * units, normal(2, 8, 8) / units[:, None]
+    first.reshape(-1)[::3] = second.reshape(-1)[::3] = least
     nodes = [node("MatMul", "x w1", "a"), node("Relu", "a", "b"), node("MatMul", "b w2", "y")]
-    first = normal(1, 8, 8, scale=3e3)
-    first[3, 3] = np.float32(3e-39)
-    weights = [weight("w1", first), weight("w2", tiny)]
-    proto = model(nodes, [value("x", shape=(4, 8))], [value("y", shape=(4, 8))], weights)
-    found = effect(RESCALE, proto, rows())
+    weights = [weight("w1", first), weight("w2", second)]
+    return model(nodes, [value("x", shape=(4, 8))], [value("y", shape=(4, 8))], weights)
+
+
+@pytest.mark.parametrize("least", [1e-42, 3e-39, 4e-38])
+def test_what_decay_has_left_of_weights_does_not_forbid_a_repair(least: float) -> None:
+    """They are below FP32's normal numbers, or once scaled: beside the others they are 0."""
+    found = effect(RESCALE, _decayed(least), rows())
+    assert found.before > 1.0 > found.after and found.bit_identical
+    assert "below 2^-126 become 0" in found.repairs[0].algebra
+    (edited,) = {
+        tuple(edit["powers"]) for r in found.repairs for edit in r.parameters["constants"] if edit["node"] == "n_y"
+    }
+    kept = load(_decayed(least)).graph.initializers["w2"].const_value.numpy() * np.exp2(np.float32(edited))[:, None]
+    kept[np.abs(kept) < np.finfo(np.float32).tiny] = 0
+    assert np.array_equal(found.repaired.node_by_name["n_y"].inputs[1].const_value.numpy(), kept)
+
+
+def test_a_guard_that_would_leave_the_normal_numbers_is_left() -> None:
+    """A constant whose values all become 0 is no term beside others: behind it may be a division."""
+    guard = weight("guard", np.full(8, 2e-38, np.float32))
+    found = effect(RESCALE, mlp(node("Add", "a guard", "c"), node("Relu", "c", "b"), more=[guard]), rows())
     assert found.bit_identical
-    for repair in found.repairs:
-        assert not any(edit["node"] == "n_a" for edit in repair.parameters["constants"])
+    assert not any("become 0" in repair.algebra for repair in found.repairs)
 
 
 # -- how it is applied ------------------------------------------------------------------------------------------------

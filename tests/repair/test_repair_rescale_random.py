@@ -34,10 +34,10 @@ _STEPS = [
 class _Net:
     """A random network on maps of 6 channels; each constant has a scale of its own."""
 
-    def __init__(self, scales: list[int]) -> None:
+    def __init__(self, scales: list[int], decayed: int = 0) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
-        self.scales = scales
+        self.scales, self.decayed = scales, decayed
         self.count = 0
 
     def new(self, prefix: str = "t") -> str:
@@ -47,7 +47,11 @@ class _Net:
     def constant(self, *shape: int, scaled: bool = True) -> str:
         name = self.new("w")
         power = self.scales[self.count % len(self.scales)] if scaled else 0
-        self.weights.append(weight(name, normal(self.count, *shape, scale=2.0**power)))
+        array = normal(self.count, *shape, scale=2.0**power)
+        if self.decayed and len(shape) in (2, 4):  # a kernel, some of whose values decay has left next to nothing of
+            array.reshape(-1)[self.count % 5 :: 5] *= np.float32(2.0**self.decayed)
+            array[self.count % len(array)] *= np.float32(2.0**self.decayed)
+        self.weights.append(weight(name, array))
         return name
 
     def exact(self, array: Any) -> str:
@@ -134,25 +138,27 @@ class _Net:
         return self.op("Conv", f"{twice} {self.constant(6, 6, 2, 2)}", strides=[2, 2])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     kinds=st.lists(st.sampled_from(_STEPS), min_size=1, max_size=6),
     scales=st.lists(st.sampled_from([-24, -22, -18, -4, 0, 0, 5, 9, 14, 17]), min_size=1, max_size=7),
     loudness=st.sampled_from([1e-3, 1.0, 300.0]),
+    decayed=st.sampled_from([0, 0, -100, -120]),
 )
-@example(["split", "batchnorm"], [-24, -18, -24, -24, -24, -24], 1.0)
-@example(["resize", "relu", "relu", "clip", "mul", "split"], [-24, -4, 14], 1.0)  # one part of the Split is scaled
-@example(["conv", "conv", "conv", "instancenorm"], [14], 1e-3)  # FP32 loses the squares inside the norm
-def test_no_bit_of_fp32_changes(kinds: list[str], scales: list[int], loudness: float) -> None:
-    net = _Net(scales)
+@example(["split", "batchnorm"], [-24, -18, -24, -24, -24, -24], 1.0, 0)
+@example(["resize", "relu", "relu", "clip", "mul", "split"], [-24, -4, 14], 1.0, 0)  # a part of the Split is scaled
+@example(["conv", "conv", "conv", "instancenorm"], [14], 1e-3, 0)  # FP32 loses the squares inside the norm
+def test_no_bit_of_fp32_changes(kinds: list[str], scales: list[int], loudness: float, decayed: int) -> None:
+    net = _Net(scales, decayed)
     x = net.step("conv", "x")
     for kind in kinds:
         x = net.step(kind, x)
     net.nodes.append(node("Conv", f"{x} {net.constant(3, 6, 1, 1)}", "y"))
     proto = model(net.nodes, [value("x", shape=("n", 6, 4, 4))], [value("y", shape=None)], net.weights)
     found = effect(RESCALE, proto, rows(3, 2, 6, 4, 4, scale=loudness), searched=2)
-    assume(all(np.isfinite(each["y"]).all() for each in found.references))  # else FP32 itself lost them
-    assert found.bit_identical
+    for each in found.references:  # else FP32 itself lost them
+        assume(np.isfinite(each["y"]).all() and np.abs(each["y"]).max() > 1e-30)
+    assert found.deviation < 1e-20 if decayed else found.bit_identical  # channels next to nothing become 0
 
 
 @pytest.mark.skipif(not rtx.available(), reason=f"TensorRT-RTX is not installed: {rtx.INSTALL}")

@@ -10,7 +10,9 @@ factor back.
 Proof. f(2^k x) = 2^k f(x) for every operator passed; (W 2^(a-b)) (x 2^b) + c 2^a = 2^a (W x + c); a norm divides by
 sqrt(4^k v + 4^k epsilon) = 2^k sqrt(v + epsilon). In binary floating point each product, sum and root above is scaled
 by the same power of two exactly, in the same order, as long as it stays a normal FP32 number: the answer keeps its
-bits. Every changed constant is checked to come back bit by bit.
+bits. Every changed constant is checked to come back bit by bit, but for weights and terms that the scale takes below
+2^-126 beside others above 2^-78: with x in FP16's range their products are below 2^-110, where FP16 ends at 2^-24.
+They become 0, which the repair says; such are the weights that decay leaves in units that died in training.
 
 What it buys. Subnormal weights keep all their bits, overflowing ones become finite, activations get room: no FP32 node.
 """
@@ -35,7 +37,7 @@ from halfwise.repair.scale_atoms import Ints, Weights
 from halfwise.repair.scale_blocks import LARGE
 from halfwise.repair.scale_choice import Choice, choose
 from halfwise.repair.scale_flow import ScaleFlow
-from halfwise.repair.scaled_constants import spread_over, times_powers
+from halfwise.repair.scaled_constants import Scaled, spread_over, times_powers
 
 __all__ = ["RESCALE", "Rescale", "flow_of", "plain_flow", "scale", "scalings"]
 
@@ -44,6 +46,7 @@ _Edits = Sequence[dict[str, Any]]
 _EPSILON = 1e-5  # what normalisations have that state none
 _LARGEST = 65504.0
 _FITS = 2.0**15  # an input up to here leaves room for inputs not seen
+_SUMS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Add", "Sub", "Sum"})  # of terms, large ones beside small
 _SMALLEST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
 
@@ -104,8 +107,8 @@ def scale(model: ir.Model, repair: Repair) -> bool:
     constants = _scaled_constants(nodes, given["constants"])
     if constants is None:
         return False
-    for (node, slot), tensor in constants.items():
-        node.replace_input_with(slot, GraphEdit(model, node, "rescaled").weight(tensor))
+    for (node, slot), scaled in constants.items():
+        node.replace_input_with(slot, GraphEdit(model, node, "rescaled").weight(scaled.tensor))
     _scale_before(model, nodes, given, entries)
     _scale_behind(model, nodes, given)
     return True
@@ -121,18 +124,18 @@ def _nodes_as_found(model: ir.Model, repair: Repair) -> dict[str, ir.Node] | Non
     return nodes
 
 
-def _scaled_constants(
-    nodes: Mapping[str, ir.Node], edits: Sequence[Any]
-) -> dict[tuple[ir.Node, int], ir.TensorProtocol] | None:
+def _scaled_constants(nodes: Mapping[str, ir.Node], edits: Sequence[Any]) -> dict[tuple[ir.Node, int], Scaled] | None:
     """The new constants by their place; None where one cannot be scaled without loss."""
-    changed: dict[tuple[ir.Node, int], ir.TensorProtocol] = {}
+    powers: dict[tuple[ir.Node, int], list[Ints]] = {}
     for edit in edits:
-        place = (nodes[edit["node"]], edit["slot"])
-        tensor = changed.get(place) or _constant(*place)
-        made = None if tensor is None else times_powers(tensor, spread_over(edit))
+        powers.setdefault((nodes[edit["node"]], edit["slot"]), []).append(spread_over(edit))
+    changed: dict[tuple[ir.Node, int], Scaled] = {}
+    for (node, slot), each in powers.items():
+        tensor = _constant(node, slot)
+        made = None if tensor is None else times_powers(tensor, each, empties=node.op_type in _SUMS)
         if made is None:
             return None
-        changed[place] = made
+        changed[node, slot] = made
     return changed
 
 
@@ -242,15 +245,13 @@ def _groups(flow: ScaleFlow, choice: Choice) -> Iterable[_Group]:
 
 @dataclass(frozen=True, eq=False)
 class _Made:
-    """The edits for one group, as a plan tells them; `tensors` are the constants with all edits so far, None where one
-    is not exact."""
+    """The edits for one group, as a plan tells them."""
 
     constants: list[dict[str, Any]] = field(default_factory=list)
     after: list[dict[str, Any]] = field(default_factory=list)
     fronts: list[dict[str, Any]] = field(default_factory=list)
     entries: list[dict[str, Any]] = field(default_factory=list)
     behind: list[dict[str, Any]] = field(default_factory=list)
-    tensors: dict[tuple[ir.Node, int], ir.TensorProtocol | None] = field(default_factory=dict)
 
     def scale(self, weights: Weights, powers: Ints, shape: tuple[int, ...]) -> None:
         node = weights.node
@@ -265,18 +266,10 @@ class _Made:
         elif not shape and _picks_of_shared(node, weights.slot):
             self.behind.append({"node": node.name or "", "power": int(powers[0])})
         else:
-            entry = {"node": node.name or "", "slot": weights.slot, **_written(powers, shape)}
-            self.constants.append(entry)
-            place = (node, weights.slot)
-            tensor = self.tensors[place] if place in self.tensors else _constant(*place)
-            self.tensors[place] = None if tensor is None else times_powers(tensor, spread_over(entry))
+            self.constants.append({"node": node.name or "", "slot": weights.slot, **_written(powers, shape)})
 
     def scale_back(self, node: ir.Node, powers: Ints, shape: tuple[int, ...]) -> None:
         self.after.append({"node": node.name or "", **_written(powers, shape)})
-
-    @property
-    def exact(self) -> bool:
-        return all(tensor is not None for tensor in self.tensors.values())
 
 
 def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair | None:
@@ -292,12 +285,14 @@ def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair
     )
     if not (made.constants or made.fronts or made.entries or terms or made.behind):
         return None
-    if not made.exact or not _norms_bear(flow, choice, group):
+    scaled = _scaled_constants(flow.model.node_by_name, made.constants)
+    if scaled is None or not _norms_bear(flow, choice, group):
         return None
     edits = {"constants": made.constants, "fronts": made.fronts, "epsilons": epsilons, "after": made.after}
     seldom = {"entries": made.entries, "terms": terms, "behind": made.behind}
     edits |= {word: more for word, more in seldom.items() if more}
-    return _told(rule, flow, choice, group, edits)
+    emptied = [node.name or "" for (node, _), each in scaled.items() if each.emptied]
+    return _told(rule, flow, choice, group, edits, emptied)
 
 
 def _scale_weights(made: _Made, flow: ScaleFlow, choice: Choice, weights: Weights) -> None:
@@ -324,13 +319,20 @@ def _norms_bear(flow: ScaleFlow, choice: Choice, group: _Group) -> bool:
     return all(_SMALLEST <= each < 1e30 for each in grown) and not any(_squares_are_lost(n, flow) for n in scaled)
 
 
-def _told(rule: str, flow: ScaleFlow, choice: Choice, group: _Group, edits: dict[str, list[dict[str, Any]]]) -> Repair:
+def _told(
+    rule: str,
+    flow: ScaleFlow,
+    choice: Choice,
+    group: _Group,
+    edits: dict[str, list[dict[str, Any]]],
+    emptied: Sequence[str],
+) -> Repair:
     names = {str(entry["node"]) for kind in edits.values() for entry in kind}
     names |= {node.name or "" for node, atoms in group.passed if choice.of(atoms).any()}
     nodes = tuple(sorted(names, key=flow.place.__getitem__))
     operators = [flow.model.node_by_name[name].op_type for name in nodes]
     scaled = {value.name or "": _readers(value) for value, atoms in group.values if choice.of(atoms).any()}
-    return Repair(rule, nodes, _algebra(**edits), {"operators": operators, "scaled": scaled, **edits})
+    return Repair(rule, nodes, _algebra(**edits, emptied=emptied), {"operators": operators, "scaled": scaled, **edits})
 
 
 def _picks_of_shared(node: ir.Node, slot: int) -> bool:
@@ -374,6 +376,7 @@ def _algebra(
     entries: _Edits = (),
     terms: _Edits = (),
     behind: _Edits = (),
+    emptied: Sequence[str] = (),
 ) -> str:
     parts = [f"{edit['node']}: what it reads * 2^{edit['power']}" for edit in fronts]
     parts += [f"{edit['node']}: what it picks * 2^{edit['power']}" for edit in behind]
@@ -385,4 +388,6 @@ def _algebra(
         parts.append(f"{edit['node']}: input {edit['slot']} * {span}")
     parts += [f"{edit['node']}: epsilon * 4^{edit['power']}" for edit in epsilons]
     tail = ", scaled back right behind" if after else ", which cancel"
+    if emptied:
+        tail += f"; weights of {listed(emptied, 4, str)} below 2^-126 become 0"
     return f"f(2^k x) = 2^k f(x): {listed(parts, 4, str, '; ')}{tail}"

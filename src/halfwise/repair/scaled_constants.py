@@ -6,6 +6,9 @@ So what is kept by a weight, as its rounding is, serves every repaired model tha
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -18,7 +21,7 @@ from halfwise.model.weight_facts import fact_of_weight
 from halfwise.model.weights import DerivedTensor
 from halfwise.repair.scale_blocks import is_large
 
-__all__ = ["ScaledTensor", "spread_over", "times_powers"]
+__all__ = ["Scaled", "ScaledTensor", "spread_over", "times_powers"]
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -27,55 +30,68 @@ _NORMAL = 127  # powers of two below it, and their inverses, are normal numbers 
 _BLOCK = 1 << 18  # elements that are looked at together
 _SMALLEST = float(np.finfo(np.float32).tiny)
 _LARGEST = float(np.finfo(np.float32).max)
+_BESIDE = 2.0**48  # how far above a value that becomes 0 another one of its tensor has to be
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    tensor: ir.TensorProtocol
+    emptied: bool  # values that would have left FP32's normal numbers are 0
 
 
 class ScaledTensor(DerivedTensor):
-    """A large weight of FP32 times 2^powers."""
+    """A large weight of FP32 times 2^powers; what is below FP32's normal numbers then is 0."""
 
-    def __init__(self, source: ir.TensorProtocol, powers: Ints) -> None:
+    def __init__(self, source: ir.TensorProtocol, powers: Sequence[Ints], *, empties: bool) -> None:
         def made() -> ir.TensorProtocol:
             array = np.asarray(source.numpy())
             held = np.empty(array.shape, np.float32)
-            times, factors = _product(powers)
-            over = np.broadcast_to(factors, array.shape)
+            factors = _factors(powers, array.shape)
 
             def part(start: int, stop: int) -> None:
-                times(array[start:stop], over[start:stop], out=held[start:stop])
+                piece = held[start:stop]
+                factor = reduce(np.multiply, (each[start:stop] for each in factors))
+                np.multiply(array[start:stop], factor, out=piece, casting="same_kind")
+                if empties:
+                    piece[np.abs(piece) < _SMALLEST] = 0
 
             in_blocks(part, len(array), max(1, _BLOCK * len(array) // array.size))
             return ir.tensor(held)
 
-        super().__init__(source, f"2^{powers.shape} ".encode() + powers.tobytes(), made)
+        super().__init__(source, b"".join(f"2^{each.shape} ".encode() + each.tobytes() for each in powers), made)
 
 
-def _product(powers: Ints) -> tuple[np.ufunc, Array]:
-    """What multiplies by 2^powers, and by what: products are as exact, and take a tenth of the time."""
-    if np.abs(powers).max(initial=0) < _NORMAL:
-        return np.multiply, np.exp2(powers.astype(np.float32))
-    return np.ldexp, powers
+def _factors(powers: Sequence[Ints], shape: tuple[int, ...]) -> list[Array]:
+    """2^powers, of FP32 where all their products are normal numbers of it."""
+    most = sum(int(np.abs(each).max(initial=0)) for each in powers)
+    dtype = np.float32 if most < _NORMAL else np.float64
+    return [np.broadcast_to(np.exp2(each.astype(dtype)), shape) for each in powers]
 
 
-_Key = tuple[tuple[int, ...], bytes]
-_EXACT: WeakKeyDictionary[ir.TensorProtocol, dict[_Key, bool]] = WeakKeyDictionary()
+_Key = tuple[tuple[tuple[int, ...], bytes], ...]
+_LOOKED_AT: WeakKeyDictionary[ir.TensorProtocol, dict[_Key, list[bool]]] = WeakKeyDictionary()
 _MADE: WeakKeyDictionary[ir.TensorProtocol, WeakValueDictionary[_Key, ScaledTensor]] = WeakKeyDictionary()
 
 
-def times_powers(tensor: ir.TensorProtocol, powers: Ints) -> ir.TensorProtocol | None:
-    """The tensor times 2^powers, None where that is not exact or leaves FP32's normal numbers."""
+def times_powers(tensor: ir.TensorProtocol, powers: Sequence[Ints], *, empties: bool = False) -> Scaled | None:
+    """The tensor times 2^powers, None where that is not exact or leaves FP32's normal numbers.
+
+    `empties` lets values become 0 that are below those numbers then, and far below another one of the tensor.
+    """
     array = np.asarray(tensor.numpy())
     if not is_large(array) or array.dtype != np.float32 or not _fits(array, powers):
-        small = _scale(array, powers)
-        return None if small is None else ir.tensor(small)
-    key = (powers.shape, powers.tobytes())
-    exact, made = _EXACT.setdefault(tensor, {}), _MADE.setdefault(tensor, WeakValueDictionary())
-    if key not in exact:
-        question = f"whether times 2^{hashlib.sha256(key[1]).hexdigest()} of {key[0]} is exact"
-        exact[key] = fact_of_weight(tensor, question, lambda: _is_exact(array, powers))
-    if not exact[key]:
+        return _scale(array, powers, empties=empties)
+    key = tuple((each.shape, each.tobytes()) for each in powers)
+    looked, made = _LOOKED_AT.setdefault(tensor, {}), _MADE.setdefault(tensor, WeakValueDictionary())
+    if key not in looked:
+        digest = hashlib.sha256(repr(key).encode()).hexdigest()
+        looked[key] = fact_of_weight(tensor, f"what times 2^{digest} does to it", lambda: _look(array, powers))
+    fits, emptied, beside = looked[key]
+    if not fits or (emptied and not (empties and beside)):
         return None
-    found = made.get(key) or ScaledTensor(tensor, powers)
+    found = made.get(key) or ScaledTensor(tensor, powers, empties=emptied)
     made[key] = found
-    return found
+    return Scaled(found, emptied)
 
 
 def spread_over(edit: dict[str, Any]) -> Ints:
@@ -83,32 +99,40 @@ def spread_over(edit: dict[str, Any]) -> Ints:
     return powers
 
 
-def _fits(array: Array, powers: Ints) -> bool:
+def _fits(array: Array, powers: Sequence[Ints]) -> bool:
     try:
-        return np.broadcast_shapes(array.shape, powers.shape) == array.shape
+        return np.broadcast_shapes(array.shape, *(each.shape for each in powers)) == array.shape
     except ValueError:
         return False
 
 
-def _is_exact(array: Array, powers: Ints) -> bool:
-    over = np.broadcast_to(np.exp2(powers.astype(np.float64)), array.shape)
+def _look(array: Array, powers: Sequence[Ints]) -> list[bool]:
+    """Whether it stays below FP32's largest number, whether any value becomes 0, and whether one is far above those."""
+    over = [np.broadcast_to(np.exp2(each.astype(np.float64)), array.shape) for each in powers]
 
-    def part(start: int, stop: int) -> bool:
+    def part(start: int, stop: int) -> tuple[float, bool]:
         piece = array[start:stop]
-        sizes = np.abs(piece * over[start:stop])
-        return bool(((sizes <= _LARGEST) & ((sizes >= _SMALLEST) | (piece == 0))).all())
+        sizes = np.abs(reduce(np.multiply, (each[start:stop] for each in over), piece))
+        return float(sizes.max(initial=0.0)), bool(((sizes < _SMALLEST) & (piece != 0)).any())
 
-    return all(in_blocks(part, len(array), max(1, _BLOCK * len(array) // array.size)))
+    seen = in_blocks(part, len(array), max(1, _BLOCK * len(array) // array.size))
+    largest = max(each for each, _ in seen)
+    return [largest <= _LARGEST, any(lost for _, lost in seen), largest >= _BESIDE * _SMALLEST]
 
 
-def _scale(array: Array, powers: Ints) -> Array | None:
+def _scale(array: Array, powers: Sequence[Ints], *, empties: bool) -> Scaled | None:
     try:
-        spread = np.broadcast_arrays(array, powers)[1]
+        whole, spread = np.broadcast_arrays(array, sum(powers))
     except ValueError:
         return None
     with np.errstate(over="ignore", under="ignore"):
         scaled = np.ldexp(array, spread)
         back = np.ldexp(scaled, -spread)
-    sizes = np.abs(scaled[scaled != 0])
-    exact = scaled.dtype == array.dtype and np.array_equal(back, np.broadcast_to(array, back.shape))
-    return scaled if exact and np.isfinite(sizes).all() and (sizes >= _SMALLEST).all() else None
+    sizes = np.abs(scaled)
+    if scaled.dtype != array.dtype or not np.isfinite(sizes).all():
+        return None
+    lost = (sizes < _SMALLEST) & (whole != 0)
+    beside = empties and scaled.dtype.itemsize >= 4 and sizes.max(initial=0.0) >= _BESIDE * _SMALLEST
+    if (lost.any() and not beside) or not np.array_equal(back[~lost], whole[~lost]):
+        return None
+    return Scaled(ir.tensor(np.where(lost, np.zeros_like(scaled), scaled)), bool(lost.any()))
