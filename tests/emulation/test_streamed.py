@@ -17,7 +17,7 @@ from halfwise.core.formats import Format
 from halfwise.emulation import emulate, row_products, segments, streamed, weights
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.kept_walks import KeptWalks
-from halfwise.emulation.profiles import profile_named
+from halfwise.emulation.profiles import WIDE, profile_named
 from halfwise.emulation.streamed import StreamedSession
 from halfwise.model.model import Model, load
 from halfwise.model.weights import convert_array
@@ -62,6 +62,21 @@ def test_it_answers_as_the_whole_does(name: str, profile: str, monkeypatch: pyte
             assert isinstance(answer, dict)
             for output, array in whole.run({n: feed[n] for n in whole.input_names}).items():
                 _assert_near(answer[output], array, within)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_stream_runs_the_whole_and_answers_alike(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its steps would read and round all weights anew; a model that is too large for it still runs so."""
+    proto, feeds = CASES[name]()
+    sites = Sites(load(proto))
+    for assignment, within in ((Assignment(sites, {}), 1e-5), (Assignment.all_narrow(sites), 2e-3)):
+        step, stream = Emulator().session(assignment), Emulator(in_a_row=True).session(assignment)
+        assert isinstance(step, StreamedSession) and not isinstance(stream, StreamedSession)
+        given = {name: feeds[0][name] for name in step.input_names}
+        for output, array in step.run(given).items():
+            _assert_near(stream.run(given)[output], array, within)
+    monkeypatch.setattr(emulate, "MOST_WHOLE_BYTES", 0)
+    assert isinstance(Emulator(in_a_row=True).under(WIDE).session(Assignment(sites, {})), StreamedSession)
 
 
 def test_all_that_a_walk_found_is_kept_before_the_first_is_judged(tmp_path: Path) -> None:

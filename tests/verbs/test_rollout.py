@@ -175,6 +175,12 @@ def test_the_growth_is_told_of_a_comparison_and_of_builds_too(tmp_path: Path) ->
         assert told["steps"] == 32
 
 
+def test_no_step_runs_twice_in_fp32() -> None:
+    """Of four trajectories two are searched: FP32, FP16 and less rounding are two passes each, over all of them."""
+    result = fix(counter(), frames(64, start=1.0), rollout=16, feedback=STATE, tolerance="*:rel_l2<=0.1")
+    assert result.met and result.cost.model_runs == pytest.approx(6, abs=0.1)
+
+
 def test_a_short_stream_goes_round_and_says_so() -> None:
     result = fix(counter(), frames(5, start=1.0), rollout=8, feedback=[STATE])
     assert NoteKind.ROLLOUT_AGAIN in kinds(result.notes) and NoteKind.ROLLOUT in kinds(result.notes)

@@ -150,6 +150,32 @@ def test_a_large_model_is_written_and_looked_at_by_the_processor_however_fast_a_
     assert [_seconds(text) for text in said] == [32, 18]
 
 
+def test_the_end_of_a_stream_runs_its_last_steps_alone() -> None:
+    now, said, counter = [0.0], list[str](), RunCounter(40)
+    notify = _following(said, Course(counter, 128, check=1.0, last=2), now)
+    counter.add(128)
+    now[0] = 64.0
+    notify("running")
+    counter.add(128)
+    counter.found()
+    now[0] = 128.0
+    notify("verifying")
+    assert [_seconds(text) for text in said] == [70, 70]  # 64 s of a check, and 6.5 passes over two steps
+
+
+def test_runs_are_over_the_inputs_that_are_searched_by_now() -> None:
+    now, said, counter = [0.0], list[str](), RunCounter(40)
+    notify = _following(said, Course(counter, 2, check=4.0), now)
+    for inputs in (2, 4):
+        counter.over(inputs)
+        counter.look()
+        counter.add(12)
+        now[0] += 12.0
+        notify("trying")
+    assert ["(6 runs)" in text for text in said] == [True, True]
+    assert _seconds(said[1]) > _seconds(said[0])  # a budget of 40 runs is twice as many executions now
+
+
 def test_it_goes_down_and_is_corrected_where_a_step_finds_far_more() -> None:
     """A search of unknown length, each run of which takes 1 s: more seem to be left behind each. One takes 20 s."""
     now, said, counter = [0.0], list[str](), RunCounter(40)

@@ -44,6 +44,7 @@ _FLOAT = onnx.TensorProto.FLOAT
 
 INLINE_ELEMENTS = 256  # larger weights are handed to the runtime by memory
 LARGE_BYTES = 1 << 28  # a model with more weights than this runs segment by segment
+MOST_WHOLE_BYTES = 1 << 31  # the same of one that runs many times in a row: each would read and round them anew
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,8 @@ def _written(result: str | None, steps: Steps) -> tuple[list[onnx.NodeProto], st
 class Emulator:
     """Builds runnable emulations of one model, on one device; rounded weights are kept for the next one.
 
-    `walked` is told in a walk through a model how many of its parts are done. Finished walks are `kept`.
+    `walked` is told in a walk through a model how many of its parts are done. Finished walks are `kept`. In a stream
+    (`in_a_row`) a session runs once for every step.
     """
 
     def __init__(
@@ -181,12 +183,14 @@ class Emulator:
         device: Device = "cpu",
         walked: Callable[[int, int], None] = lambda *_: None,
         kept: KeptWalks | None = None,
+        in_a_row: bool = False,
     ) -> None:
         check_casts(device)
         self.profile = profile
         self.device = device
         self.walked = walked
         self.kept = kept or KeptWalks()
+        self.in_a_row = in_a_row
         self._weights = RoundedWeights()
         self._segments: Sessions = {}
         self._spelled: dict[Weight, SpelledWeight] = {}
@@ -199,7 +203,7 @@ class Emulator:
         known = next((each for each in self._others if each.profile is profile), None)
         if known is not None:
             return known
-        other = Emulator(profile, self.device, self.walked, self.kept)
+        other = Emulator(profile, self.device, self.walked, self.kept, self.in_a_row)
         other._weights, other._segments, other._spelled = self._weights, self._segments, self._spelled
         self._others.append(other)
         return other
@@ -224,7 +228,8 @@ class Emulator:
     def _begun(self, assignment: Assignment) -> AnySession:
         model = assignment.sites.model
         written = self.write(assignment)
-        values = declared(model) if self.streams(model) else None
+        whole = self.in_a_row and self.device == "cpu" and model.emulated_bytes <= MOST_WHOLE_BYTES
+        values = declared(model) if self.streams(model) and not whole else None
         recipe = Recipe(written.proto, tuple(written.weights), self._weights, values, self.device)
         own = recipe.session(self.walked, self._segments, self.kept)
         return SharedSession(own, recipe) if attached() and self.device == "cpu" else own

@@ -16,7 +16,7 @@ import onnx
 from numpy.typing import NDArray
 
 from halfwise.emulation.kept_walks import KeptWalks
-from halfwise.emulation.ort import Answer, AnySession, Device, Session
+from halfwise.emulation.ort import FEW, MANY, Answer, AnySession, Device, Session
 from halfwise.emulation.picked_weights import with_picked
 from halfwise.emulation.streamed import Sessions, StreamedSession
 from halfwise.emulation.turned_weights import with_turned
@@ -26,6 +26,7 @@ from halfwise.precision.rewrite import Weight
 __all__ = ["Helpers", "Pending", "Recipe", "SharedSession", "attach", "attached"]
 
 _PACKED = 1 << 24  # bytes of weights up to which a session is kept, and has its own in the order of its products
+_LARGE = 1 << 28  # bytes of weights beyond which many threads share a product
 _WORTH_S = 1.0  # of answers that others could give
 _PATIENCE = 3.0  # times what an answer takes here
 _START_S = 30.0  # for a helper's first
@@ -53,8 +54,8 @@ class Recipe:
         if self.values is None:
             picked, weights = with_picked(self.proto, self.weights, self.rounded)
             proto, held = with_turned(picked, weights, self.rounded)
-            lean = sum(array.nbytes for array in held.values()) > _PACKED
-            return Session(proto, held, lean=lean, device=self.device)
+            size = sum(array.nbytes for array in held.values())
+            return Session(proto, held, lean=size > _PACKED, threads=MANY if size > _LARGE else FEW, device=self.device)
         known = {} if known is None else known
         return StreamedSession(self.proto, self.weights, self.values, self.rounded, known, walked, self.device, kept)
 

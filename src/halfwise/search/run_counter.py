@@ -48,7 +48,7 @@ class RunCounter:
         self.untried = dict[Untried, None]()
         self.found_at: float | None = None  # what had been run when an answer was found that is being checked
         self.looks = False
-        self._a_pass = 1
+        self.a_pass = 1
         self._verdict = self._overflows = self._answer = self._larger = 0.0
 
     def add(self, samples: float) -> None:
@@ -91,7 +91,7 @@ class RunCounter:
 
     def within(self, samples: float) -> bool:
         """Whether a job with so many executions more takes no more passes than may go into saving nodes."""
-        return self.samples + samples <= self.most_passes * self._a_pass
+        return self.samples + samples <= self.most_passes * self.a_pass
 
     # -- a budget for all ---------------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class RunCounter:
 
     def over(self, a_pass: int) -> None:
         """A pass is over so many samples."""
-        self._a_pass = max(a_pass, 1)
+        self.a_pass = max(a_pass, 1)
 
     def none_overflows(self) -> None:
         """No value comes near the limits of the format."""
@@ -118,8 +118,8 @@ class RunCounter:
 
     def _left(self, budget: float) -> float:
         """The executions that may go into anything but the verdict."""
-        most = max(budget * self._a_pass, self._answer)
-        beyond = max(budget - SAVING_RUNS, 0.0) * self._a_pass if self.found_at is None else 0.0
+        most = max(budget * self.a_pass, self._answer)
+        beyond = max(budget - SAVING_RUNS, 0.0) * self.a_pass if self.found_at is None else 0.0
         larger = min(self._larger, LARGER_SHARE * beyond)
         return most - self._verdict - self._overflows - larger - self.samples
 

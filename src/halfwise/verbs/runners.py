@@ -52,13 +52,16 @@ class EmulatedRunner:
         beside: Emulator | None = None,
         walked: Callable[[int, int], None] = lambda *_: None,
         kept: KeptWalks | None = None,
+        in_a_row: bool = False,
     ) -> None:
-        """It shares its rounded weights with what runs `beside` it."""
+        """It shares its rounded weights with what runs `beside` it; a stream runs many times `in_a_row`."""
         check_outputs(model)
         self.model = model
         self._profile = profile
         own = profile_named(profile)
-        self._emulator = Emulator(own, walked=walked, kept=kept) if beside is None else beside.under(own)
+        self._emulator = (
+            Emulator(own, walked=walked, kept=kept, in_a_row=in_a_row) if beside is None else beside.under(own)
+        )
         self._types = {spec.name: spec.dtype for spec in model.inputs}
         sites = Sites(model)
         assignment = Assignment.all_narrow(sites) if narrow else Assignment(sites, {})
@@ -106,7 +109,7 @@ class EmulatedRunner:
         if not names:
             return self
         watched, own = replace(self.model, watched=names), self._emulator
-        return EmulatedRunner(watched, self._profile, walked=own.walked, kept=own.kept)
+        return EmulatedRunner(watched, self._profile, walked=own.walked, kept=own.kept, in_a_row=own.in_a_row)
 
 
 class SavedOutputs:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -140,9 +141,10 @@ def verify(
     """
     with cached_walks("verify", reference, other) as kept:
         done = SamplesDone(notify)
-        judged = _runner(other, profile, done.walked, kept) if backend is None else _on_backend(other, backend, options)
+        made_of = partial(_runner, profile=profile, walked=done.walked, kept=kept, in_a_row=rollout is not None)
+        judged = made_of(other) if backend is None else _on_backend(other, backend, options)
         tolerance, metric = with_measure(tolerance, metric)
-        first = _runner(reference, profile, done.walked, kept, widened=True)
+        first = made_of(reference, widened=True)
         made = [each.model.output_names for each in (first, judged) if isinstance(each, (EmulatedRunner, BackendModel))]
         stream = rollout_of(rollout, feedback, made[0] if made else ())
         samples = _samples((first, judged), inputs, stream)
@@ -290,14 +292,21 @@ def _lost_from(first: Runner, samples: AllSamples) -> str:
 
 
 def _runner(
-    source: Runnable, profile: str, walked: Callable[[int, int], None], kept: KeptWalks, *, widened: bool = False
+    source: Runnable,
+    *,
+    profile: str,
+    walked: Callable[[int, int], None],
+    kept: KeptWalks,
+    in_a_row: bool,
+    widened: bool = False,
 ) -> Runner:
     if isinstance(source, Runner):
         return source
     if isinstance(source, (str, Path)) and holds_outputs(Path(source)):
         return SavedOutputs(Path(source))
     model = source if isinstance(source, Model) else load_to_run(source)
-    return EmulatedRunner(fp32_model(model) if widened else model, profile, walked=walked, kept=kept)
+    model = fp32_model(model) if widened else model
+    return EmulatedRunner(model, profile, walked=walked, kept=kept, in_a_row=in_a_row)
 
 
 def _on_backend(source: Runnable, backend: str | Backend, options: BackendOptions | None) -> BackendModel:

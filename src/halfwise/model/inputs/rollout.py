@@ -147,21 +147,26 @@ def lockstep(
     return answers
 
 
-def trajectories(samples: Samples, rollout: Rollout, run: Callable[[Arrays], Arrays]) -> Samples:
+def trajectories(
+    samples: Samples, rollout: Rollout, run: Callable[[Arrays], Arrays]
+) -> tuple[Samples, dict[int, Arrays]]:
     """The samples in order are the steps of a stream, each of whose parts starts with the state given in its first.
 
-    `run` answers as FP32 does, whose states stand in the steps. Half of the trajectories are held out. A stream that
-    is too short for two is read from its start again.
+    `run` answers as FP32 does, whose states stand in the steps; what it gave is told, by the number of the feed. Half
+    of the trajectories are held out. A stream that is too short for two is read from its start again.
     """
     frames = _in_order(samples)
     made: list[Trajectory] = []
+    answers: dict[int, Arrays] = {}
     number = 0
     for window in windows(frames, rollout.steps):
         steps = []
-        for feed, _ in carried(rollout, window, run):
+        for feed, answer in carried(rollout, window, run):
             steps.append(Feed(number, dict(feed)))
+            answers[number] = answer
             number += 1
         made.append(Trajectory(number, steps[-1].arrays, steps=tuple(steps), rollout=rollout))
+        answers[number] = answers[number - 1]
         number += 1
     notes = [
         *(note for note in samples.notes if note.kind not in _OF_VARIANTS),
@@ -169,7 +174,8 @@ def trajectories(samples: Samples, rollout: Rollout, run: Callable[[Arrays], Arr
     ]
     origin = "given" if samples.origin == "derived" else samples.origin
     held_out = made[1::2] or made
-    return Samples(tuple(made[0::2]), tuple(held_out), "derived" if len(made) == 1 else origin, tuple(notes))
+    found = Samples(tuple(made[0::2]), tuple(held_out), "derived" if len(made) == 1 else origin, tuple(notes))
+    return found, answers
 
 
 def told_of(rollout: Rollout, count: int, frames: int) -> Iterator[Note]:

@@ -201,7 +201,7 @@ class Asked:
     @cached_property
     def emulator(self) -> Emulator:
         name = self.backend.name if self.backend is not None else STRICT.name
-        return Emulator(PROFILES.get(name, STRICT))
+        return Emulator(PROFILES.get(name, STRICT), in_a_row=self.rollout is not None)
 
     @cached_property
     def order(self) -> tuple[ir.Node, ...]:

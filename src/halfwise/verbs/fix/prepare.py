@@ -16,6 +16,7 @@ from halfwise.core.metric_identity import metric_identity
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.output_kinds import kind_notes
 from halfwise.core.own_code import code_identity
+from halfwise.core.set_aside import set_aside
 from halfwise.core.tolerance import Tolerance
 from halfwise.deploy.layouts import Layouts, layouts_of, takes_layouts
 from halfwise.emulation.emulate import Emulator, widen_feeds
@@ -87,7 +88,8 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     # Node by node no kernel is fused: `strict` where a target has a profile.
     teller = Teller(request.notify)
     request = replace(request, notify=teller)
-    emulator = Emulator(profiles[-1], request.device, teller.walked, kept)
+    stream = request.rollout is not None
+    emulator = Emulator(profiles[-1], request.device, teller.walked, kept, in_a_row=stream)
     sizes = sizes_that_run(request.model, request.inputs, emulator)
     states = None if request.rollout is None else request.rollout.states
     samples = load_samples(request.model.inputs, request.inputs, sizes=sizes, states=states)
@@ -95,8 +97,8 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     saving = saving_runs(request.model, samples) if request.saving_runs is None else request.saving_runs
     counter = RunCounter(saving, request.max_runs)
     request.notify("running the FP32 model")
-    samples = _rolled(request, samples, emulator, counter)
-    asked = ask(request, samples, emulator, counter)
+    samples, steps = _rolled(request, samples, emulator, counter)
+    asked = ask(request, samples, emulator, counter, steps)
     request, samples, sites, references = asked.request, asked.samples, asked.sites, asked.references
     answers = references.of(samples.all)
     chosen = split(samples, answers)
@@ -109,7 +111,8 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     plan_runs(counter, chosen, len(profiles), context.walks)
     weights = sites.model.weight_bytes
     runs = weights <= MOST_BYTES_RUN
-    course = Course(counter, executions(chosen.search), check_passes(chosen), runs, kept, weights)
+    steps_run, last = executions(chosen.search), len(chosen.search)
+    course = Course(counter, steps_run, check_passes(chosen), runs, kept, weights, last)
     teller.follow(course)
     tolerance = put.stated.tolerance
     return Prepared(
@@ -128,17 +131,19 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     )
 
 
-def _rolled(request: FixRequest, samples: Samples, emulator: Emulator, counter: RunCounter) -> Samples:
-    """The samples as trajectories, where a rollout is asked for."""
+def _rolled(
+    request: FixRequest, samples: Samples, emulator: Emulator, counter: RunCounter
+) -> tuple[Samples, Mapping[int, Mapping[str, NDArray[Any]]]]:
+    """The samples as trajectories, where a rollout is asked for, and FP32's answers to them."""
     if request.rollout is None:
-        return samples
+        return samples, {}
     request.rollout.check(request.model.inputs, request.model.output_names)
     session = emulator.session(Assignment(Sites(request.model), {}))
 
     def run(feed: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
         counter.add(1)
         widened = widen_feeds(feed)
-        return session.run({name: widened[name] for name in session.input_names})
+        return set_aside(session.run({name: widened[name] for name in session.input_names}))
 
     return trajectories(samples, request.rollout, run)
 

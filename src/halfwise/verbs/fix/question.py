@@ -61,9 +61,19 @@ class Questions:
     notes: tuple[Note, ...] = ()
 
 
-def ask(request: FixRequest, samples: Samples, emulator: Emulator, counter: RunCounter) -> Asked:
-    """How outputs are judged follows from the answers, for which more may have to be watched than is judged then."""
-    request, known = _ranked(request, samples, emulator, counter)
+def ask(
+    request: FixRequest,
+    samples: Samples,
+    emulator: Emulator,
+    counter: RunCounter,
+    steps: Mapping[int, Outputs] | None = None,
+) -> Asked:
+    """How outputs are judged follows from the answers, for which more may have to be watched than is judged then.
+
+    `steps` are FP32's answers to those of a stream, by the number of the feed.
+    """
+    request, seen = _ranked(request, samples, emulator, counter)
+    known = {**(steps or {}), **seen}
     stated = _stated(request)
     facts, watched = _watched(request, stated)
     sites = Sites(replace(request.model, watched=watched))

@@ -30,7 +30,7 @@ class Course:
     An answer is checked, which takes `check` passes, and written: that is all, unless something is looked for. Then a
     job takes at least what it took and that check, and what the least answer takes; and its budget at most: the
     geometric mean of the two is off by the least factor. `runs` says that the written model is run, too; `weights` are
-    bytes.
+    bytes. Of streams, whose samples are their steps, the end runs the `last` ones only.
     """
 
     def __init__(
@@ -41,24 +41,31 @@ class Course:
         runs: bool = True,
         kept: KeptWalks | None = None,
         weights: int = 0,
+        last: int | None = None,
     ) -> None:
         self._counter, self._samples, self._check = counter, samples, check
         self._kept = kept or KeptWalks()
         self._writing, self._behind = (_WRITE, _RUN + _REPORT) if runs else (_WRITE_LARGE, _REPORT_LARGE)
+        self._part = 1.0 if last is None else last / max(samples, 1)
         self._least = _GIGABYTE_S * weights / 1e9
         self._is_written = False
 
     def ending(self, run: float) -> float:
         """Seconds until the end from where the model is written, by those of a pass that only runs the model."""
-        return self.behind(run) + (0.0 if self._is_written else max(run * self._writing, self._least))
+        return self.behind(run) + (0.0 if self._is_written else max(run * self._part * self._writing, self._least))
 
     def behind(self, run: float) -> float:
         """The same from where it is written."""
-        return max(run * self._behind, self._least)
+        return max(run * self._part * self._behind, self._least)
 
     @property
     def done(self) -> float:
         return self._counter.passes(self._samples)
+
+    @property
+    def runs(self) -> float:
+        """As they are counted by now: where inputs joined a search, one is over more samples."""
+        return self._counter.passes(max(self._counter.a_pass, self._samples))
 
     @property
     def remembered(self) -> float:
@@ -85,7 +92,8 @@ class Course:
         if counter.most_passes == math.inf:
             return None
         least = max(self.done + self._check, counter.least / self._samples)
-        return max(math.sqrt(least * max(counter.most_passes, least)) - self.done - self._check, 0.0), self._check
+        most = max(counter.most_passes * max(counter.a_pass / self._samples, 1.0), least)
+        return max(math.sqrt(least * most) - self.done - self._check, 0.0), self._check
 
     def written(self) -> None:
         self._is_written = True
@@ -151,7 +159,7 @@ class Teller:
             self._left = replace(self._left, seconds=least, at=now)
 
     def _tell(self, now: float, part: str = "") -> None:
-        stand = Stand(self._step, part, None if self._course is None else self._course.done, self._left)
+        stand = Stand(self._step, part, None if self._course is None else self._course.runs, self._left)
         self._notify(Told(stand.text(now), stand))
 
     def _estimated(self, now: float) -> TimeLeft | None:
