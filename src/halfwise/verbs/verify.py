@@ -151,7 +151,7 @@ def verify(
         emulated: Mapping[str, Runner] = judged.judges if isinstance(judged, EmulatedRunner) else {}
         walks = len(samples.feeds) if stream is not None else math.ceil(len(samples.feeds) / UNDERSTOOD)
         done.expect(len(samples.feeds), walks * (len(emulated) + isinstance(first, EmulatedRunner)))
-        asked = _asked(first, samples.feeds, tolerance, metric)
+        asked = _asked(first, samples.feeds, tolerance, metric, stream)
         return _verified(asked, first, judged, emulated, samples, stream, done)
 
 
@@ -247,7 +247,11 @@ class _Asked:
 
 
 def _asked(
-    first: Runner, feeds: Sequence[Feed], tolerance: Sequence[str] | Tolerance, metric: OutputMetric | None
+    first: Runner,
+    feeds: Sequence[Feed],
+    tolerance: Sequence[str] | Tolerance,
+    metric: OutputMetric | None,
+    stream: Rollout | None,
 ) -> _Asked:
     """Outputs of a model are understood from its first answers; saved ones are compared as they are."""
     if isinstance(tolerance, Tolerance):
@@ -258,13 +262,21 @@ def _asked(
     if isinstance(first, EmulatedRunner):
         facts = facts_of(first.model)
         first = first.watching(facts.inner)
-        answers = list(first.all(feeds[:UNDERSTOOD]))
-        found = understand(facts, tolerance, metric, answers)
-        return _Asked(found.tolerance, metric, first, found.answers, found.names)
+        found = understand(facts, tolerance, metric, list(_first_answers(first, feeds, stream)))
+        return _Asked(found.tolerance, metric, first, found.answers if stream is None else (), found.names)
     answer = first.run(0, feeds[0])
     user, measure = metric is not None, spec_of(metric)
     stated = Tolerance.parse(tolerance, answer, float_outputs(answer), user_metric=user, measure=measure)
     return _Asked(stated, metric, first, (answer,))
+
+
+def _first_answers(first: EmulatedRunner, feeds: Sequence[Feed], stream: Rollout | None) -> Iterator[dict[str, Array]]:
+    """To a few samples; steps of a stream have the state that the model itself gave, without which they may not run."""
+    if stream is None:
+        yield from first.all(feeds[:UNDERSTOOD])
+        return
+    steps = carried(stream, windows(feeds, stream.steps)[0], lambda feed: first.run(0, feed))
+    yield from (dict(answer) for _, answer in itertools.islice(steps, UNDERSTOOD))
 
 
 def _answers(
