@@ -175,6 +175,33 @@ def test_the_growth_is_told_of_a_comparison_and_of_builds_too(tmp_path: Path) ->
         assert told["steps"] == 32
 
 
+def cache() -> onnx.ModelProto:
+    """Appends its input to its state, and sums all of it with the weights of a mask as long."""
+    nodes = [
+        helper.make_node("Concat", ["past", "x"], ["present"], "grow", axis=1),
+        helper.make_node("MatMul", ["mask", "present"], ["y"], "add"),
+    ]
+    shapes = {"x": [1, 1, 4], "past": [1, "n", 4], "mask": [1, 1, "m"], "present": [1, "m", 4], "y": [1, 1, 4]}
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    graph = helper.make_graph(nodes, "cache", values[:3], values[3:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_steps_that_run_with_their_state_alone(tmp_path: Path) -> None:
+    """A mask that is as long as the cache fits no cache but the one that the steps before have filled."""
+    x, past = np.random.default_rng(3).normal(size=(12, 1, 1, 4)).astype(np.float32), np.zeros((1, 0, 4), np.float32)
+    stream = [{"x": x[t], "past": past, "mask": np.ones((1, 1, t % 6 + 1), np.float32)} for t in range(12)]
+    typed = fix(cache(), stream, out=tmp_path, rollout=6, feedback="present=past", tolerance="*:rel_l2<=0.1").typed
+    assert typed is not None
+    found = verify(cache(), typed.path, stream, rollout=6, feedback="present=past", tolerance=["*:rel_l2<=0.1"])
+    assert found.met and found.samples == 12
+    rounded = x.astype(np.float16).astype(np.float32)
+    right, wrong = (np.concatenate([each[:6].cumsum(0), each[6:].cumsum(0)]) for each in (x, rounded))
+    assert found.outputs["y"].max_abs == pytest.approx(np.abs(right - wrong).max(), rel=0.5)
+    with pytest.raises(InputError, match="with input 2 of 12"):
+        fix(cache(), stream)
+
+
 def test_no_step_runs_twice_in_fp32() -> None:
     """Of four trajectories two are searched: FP32, FP16 and less rounding are two passes each, over all of them."""
     result = fix(counter(), frames(64, start=1.0), rollout=16, feedback=STATE, tolerance="*:rel_l2<=0.1")

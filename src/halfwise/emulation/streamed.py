@@ -332,7 +332,9 @@ class StreamedSession:
 def answered(session: AnySession, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Array]]:
     """The outputs of each input; the first that has none is an error."""
     found = []
-    for answer in session.answers(feeds):
+    for number, answer in enumerate(session.answers(feeds), 1):
+        if isinstance(answer, InputError) and number > 1:
+            raise InputError(f"{answer}, with input {number} of {len(feeds)}") from answer
         if isinstance(answer, Exception):
             raise answer
         found.append(set_aside(answer))
