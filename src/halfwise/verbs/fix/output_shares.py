@@ -20,10 +20,11 @@ from halfwise.verbs.fix.result import FixResult
 __all__ = ["shares_by_output"]
 
 MOST = 4  # outputs, those that plain FP16 does worst
-PATIENCE_S = 2.0
+PATIENCE_S, LEAST_PATIENCE_S = 2.0, 0.5
+PATIENCE = 0.1  # of what the search took, between the two
 
 
-def shares_by_output(result: FixResult, patience: float = PATIENCE_S) -> Mapping[str, Mapping[str, float]]:
+def shares_by_output(result: FixResult, patience: float | None = None) -> Mapping[str, Mapping[str, float]]:
     """Of each output each node's part of the squared error that plain FP16 leaves there, over one search input.
 
     Empty where there is one output only, or nothing was wrong. Fewer outputs where that would take longer.
@@ -32,6 +33,8 @@ def shares_by_output(result: FixResult, patience: float = PATIENCE_S) -> Mapping
     names = [name for name in result.fp16 if name in result.measured.floats]
     if found is None or not found.shares or len(result.fixed) < 2:
         return {}
+    if patience is None:
+        patience = min(max(PATIENCE * result.cost.seconds, LEAST_PATIENCE_S), PATIENCE_S)
     names.sort(key=lambda name: (-result.fp16[name].nonfinite, -result.fp16[name].rel_l2, name))
     until = partial(_until, time.monotonic() + patience)
     emulator = Emulator(worst_case_profiles(result.plan.profile)[-1], walked=until)
