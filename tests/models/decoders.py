@@ -57,9 +57,9 @@ def decoder(norm: str, layers: int = 2, massive: float = 3e5) -> onnx.ModelProto
     return writer.model(opset=23 if norm == "operator" else 17)
 
 
-def decoder_inputs(count: int = 4) -> list[dict[str, NDArray[np.float32]]]:
+def decoder_inputs(count: int = 4, size: float = 4.0) -> list[dict[str, NDArray[np.float32]]]:
     rng = np.random.default_rng(5)
-    return [{"embeddings": (4 * rng.standard_normal((1, TOKENS, WIDTH))).astype(np.float32)} for _ in range(count)]
+    return [{"embeddings": (size * rng.standard_normal((1, TOKENS, WIDTH))).astype(np.float32)} for _ in range(count)]
 
 
 def _norm(writer: GraphWriter, form: str, x: str, at: str) -> str:
@@ -80,6 +80,12 @@ def _norm(writer: GraphWriter, form: str, x: str, at: str) -> str:
     guarded = writer.op("Add", [mean, writer.weight(f"{at}.epsilon", EPSILON)], at)
     if form == "power":
         normal = writer.op("Mul", [x, writer.op("Pow", [guarded, writer.weight(f"{at}.half", -0.5)], at)], at)
+    elif form in ("quotient", "gained quotient"):
+        one = writer.weight(f"{at}.one", 1.0)
+        factor = writer.op("Div", [one, writer.op("Sqrt", [guarded], at)], at)
+        if form == "gained quotient":
+            return writer.op("Mul", [x, writer.op("Mul", [factor, gain], at)], at)
+        normal = writer.op("Mul", [x, factor], at)
     elif form in ("reciprocal", "cast"):
         normal = writer.op("Mul", [x, writer.op("Reciprocal", [writer.op("Sqrt", [guarded], at)], at)], at)
     else:

@@ -123,6 +123,17 @@ def test_a_stream_of_3e5_needs_no_fp32_node_however_its_norms_are_written(norm: 
     assert departs(result, proto, inputs[0]) <= 1e-5
 
 
+@pytest.mark.parametrize("norm", ["quotient", "gained quotient", "reciprocal"])
+@pytest.mark.parametrize("size", [4.0, 0.2])
+def test_a_quiet_stream_that_grows_to_3e5_needs_none_either(norm: str, size: float) -> None:
+    """A norm may multiply by one over the root, which is larger than the stream where that has not grown yet."""
+    proto, inputs = decoder(norm), decoder_inputs(size=size)
+    result = fix(proto, inputs)
+    assert result.met and all(name.startswith("/layers.0/norm1/") for name in result.fp32_nodes)  # a quiet square
+    assert len(result.fp32_nodes) <= (2 if norm == "gained quotient" else 0)
+    assert departs(result, proto, inputs[0]) <= 1e-5
+
+
 def test_a_second_search_keeps_the_repairs_of_the_first() -> None:
     """The first one spends the runs; overflows inside ask for another, which has none left to find them again."""
     fixed = fix(decoder("divided"), decoder_inputs(), target="ort-cuda")

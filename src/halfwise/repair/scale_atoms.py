@@ -89,10 +89,16 @@ class Atoms:
     follows: list[Follow] = field(default_factory=list)
     _ties: list[Tie] = field(default_factory=list)
     _products: list[tuple[Ints, Ints, Ints, Floats]] = field(default_factory=list)
+    _stands: list[Tie] = field(default_factory=list)
 
     def fresh(self, number: int) -> Ints:
         self.count += number
         return np.arange(self.count - number, self.count, dtype=np.int64)
+
+    def inverse(self, atoms: Ints) -> Ints:
+        made = self.fresh(len(atoms))
+        self.tie(made, atoms, -1.0)
+        return made
 
     def tie(self, one: Ints, other: Ints, ratio: float = 1.0) -> None:
         """one = ratio * other."""
@@ -107,6 +113,17 @@ class Atoms:
 
     def follow(self, made: Ints, read: Ints, ratio: float) -> None:
         self.follows.append(Follow(made, read, ratio))
+
+    def stand(self, made: Ints, read: Ints, ratio: float) -> None:
+        """made = ratio * read as long as the constant between them stays as it is."""
+        self._stands.append((made, read, np.full(1, ratio)))
+
+    def stands(self) -> tuple[Ints, Floats]:
+        """Of each unknown what stands behind it, and the ratio; PINNED where nothing does."""
+        read, ratios = np.full(self.count, PINNED), np.ones(self.count)
+        for made, source, ratio in self._stands:
+            read[made], ratios[made] = source, ratio
+        return read, ratios
 
     def ties(self) -> list[Tie]:
         return self._ties

@@ -17,6 +17,7 @@ from halfwise.repair.scale_atoms import PINNED, Atoms, Floats, Ints, Products, T
 __all__ = ["Classes", "solve"]
 
 _ROUNDS = 64  # of products that wait for one another
+_CONSTANTS = 4  # in a row
 _SAME = 1e-9
 _STEPS = 48  # a class whose number would have to be a multiple of more than that stays as it is
 
@@ -52,7 +53,7 @@ def solve(atoms: Atoms) -> Classes:
     nothing decides is free, the other one is pinned."""
     forest = _Forest(atoms.count)
     forest.merge(atoms.ties())
-    products, follows = atoms.products(), list(atoms.follows)
+    products, follows, stands = atoms.products(), list(atoms.follows), atoms.stands()
     kept = [False] * len(follows)
     waiting = np.ones(len(products.made), bool)
     for _ in range(_ROUNDS):
@@ -69,7 +70,7 @@ def solve(atoms: Atoms) -> Classes:
             continue
         if not waiting.any():
             break
-        forest.merge(_guessed(forest, products, waiting))
+        forest.merge(_as_it_stands(forest, products, waiting, stands) or _guessed(forest, products, waiting))
     forest.merge([_pinned(side[waiting]) for side in (products.made, products.left, products.right)])
     # What is behind a root that is not kept sees its value as it is.
     forest.merge([_pinned(follow.made) for follow, is_kept in zip(follows, kept, strict=True) if not is_kept])
@@ -79,6 +80,22 @@ def solve(atoms: Atoms) -> Classes:
         forest.merge([_pinned(np.flatnonzero(np.isin(classes.labels, wild)))])
         classes = forest.classes(kept)
     return classes
+
+
+def _as_it_stands(forest: _Forest, products: Products, waiting: Bools, stands: tuple[Ints, Floats]) -> list[Tie]:
+    """Of x and what constants make of 1 / x, as of a norm, or the like: the constants stay as they are."""
+    read, ratios = stands
+    ties: list[Tie] = []
+    for one, other in ((products.left, products.right), (products.right, products.left)):
+        one, other = one[waiting], other[waiting]
+        at, ratio = one, np.ones(len(one))
+        for _ in range(_CONSTANTS):
+            at, ratio = read[at], ratio * ratios[at]
+            found = (at != PINNED) & (forest.label[at] == forest.label[other]) & (forest.label[one] != forest.label[at])
+            if found.any():
+                ties.append((one[found], at[found], ratio[found]))
+                break
+    return ties
 
 
 def _guessed(forest: _Forest, products: Products, waiting: Bools) -> list[Tie]:

@@ -231,12 +231,12 @@ class ScaleFlow(ScaleProducts):
         square, peak = (np.broadcast_to(np.reshape(each, -1), size).copy() for each in (square, peak))
         made = self.atoms.fresh(size)
         shape = (size,) + (1,) * (rank - axis - 1) if axis is not None else (1,) * array.ndim
-        rows, columns = made, layout.atoms
-        if node.op_type == "Div" and slot == 1:
-            rows, columns = layout.atoms, made
+        rows, columns, turns = made, layout.atoms, node.op_type == "Div" and slot == 0
+        self.atoms.stand(made, layout.atoms, -1.0 if turns else 1.0)
+        if turns:
+            columns = self.atoms.inverse(layout.atoms)
         elif node.op_type == "Div":
-            columns = self.atoms.fresh(size)
-            self.atoms.tie(columns, layout.atoms, -1.0)
+            rows, columns = layout.atoms, made
         self.weights.append(Weights(node, slot, rows, shape, square[:, None], peak[:, None], columns[:, None], shape))
         return self._write(node, axis, made, peak * layout.cap if node.op_type == "Mul" else None)
 
