@@ -16,8 +16,8 @@ WIDTH, HEADS, TOKENS = 32, 2, 8
 EPSILON = 1e-6
 
 
-def decoder(norm: str, layers: int = 2, massive: float = 3e5) -> onnx.ModelProto:
-    """From embeddings to logits: attention and a gated MLP a layer, a norm in front of each."""
+def decoder(norm: str, layers: int = 2, massive: float = 3e5, *, behind: bool = False) -> onnx.ModelProto:
+    """From embeddings to logits: attention and a gated MLP a layer, a norm in front of each, or `behind` each, too."""
     rng = np.random.default_rng(17)
     writer = GraphWriter("decoder")
     x = writer.input("embeddings", [1, TOKENS, WIDTH])
@@ -51,7 +51,7 @@ def decoder(norm: str, layers: int = 2, massive: float = 3e5) -> onnx.ModelProto
             down[:, 17] *= massive / 15
         hidden = writer.op("Mul", [silu, up], at)
         made = writer.op("MatMul", [hidden, writer.weight(f"{layer}.down", down.astype(np.float32))], f"{at}/down")
-        x = writer.op("Add", [x, made], at)
+        x = writer.op("Add", [x, _norm(writer, norm, made, f"{at}/norm3") if behind else made], at)
     logits = writer.op("MatMul", [_norm(writer, norm, x, "/norm"), matrix("head", WIDTH, 40)], "/head")
     writer.output(logits, "logits", [1, TOKENS, 40])
     return writer.model(opset=23 if norm == "operator" else 17)

@@ -95,6 +95,14 @@ def triangle(g: Graph, lowest: float) -> str:
     return g.op("Trilu", [full, g.number(1, np.int64)], "", upper=1)
 
 
+def padded_triangle(g: Graph, lowest: float) -> str:
+    """As transformers join a causal mask and padding: where their sum is 0, nothing has masked it yet."""
+    causal = triangle(g, lowest)
+    unseen = g.op("Equal", [g.op("Add", [causal, g.mask()], ""), g.number(0.0)], "")
+    joined = g.op("Where", [unseen, g.number(lowest), causal], "")
+    return g.op("Expand", [joined, g.op("Shape", [causal], "")], "")
+
+
 SPELLINGS: dict[str, Callable[[Graph, float], str]] = {
     "(1 - mask) * lowest": lambda g, low: g.op("Add", [g.scores, scaled_mask(g, low)], ""),
     "mask first": lambda g, low: g.op("Add", [scaled_mask(g, low), g.scores], ""),
@@ -111,6 +119,7 @@ SPELLINGS: dict[str, Callable[[Graph, float], str]] = {
         "Add", [g.scores, g.op("Where", [g.bools(), g.number(0.0), g.number(low)], "")], ""
     ),
     "masked_fill of the inverted mask": lambda g, low: g.op("Add", [g.scores, filled(g, low)], ""),
+    "filled where a sum is 0": lambda g, low: g.op("Add", [g.scores, padded_triangle(g, low)], ""),
     "expanded": lambda g, low: g.op(
         "Add",
         [g.scores, g.op("Expand", [scaled_mask(g, low), g.number([1, TOKENS, 1], np.int64)], "")],

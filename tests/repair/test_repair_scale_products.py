@@ -134,6 +134,22 @@ def test_a_quiet_stream_that_grows_to_3e5_needs_none_either(norm: str, size: flo
     assert departs(result, proto, inputs[0]) <= 1e-5
 
 
+@pytest.mark.parametrize("norm", ["divided", "quotient"])
+@pytest.mark.parametrize("power", [8, 14])
+def test_an_overflow_that_a_norm_hides_is_repaired_too(norm: str, power: int) -> None:
+    """Weights beyond FP16 are clamped, and a square overflows in front of a root: what is divided by it is 0."""
+    proto, inputs = decoder(norm, behind=True), decoder_inputs()
+    for tensor in proto.graph.initializer:
+        factor = {"0.up": 2.0**-power, "0.down": 2.0**power}.get(tensor.name)
+        if factor is not None:
+            scaled = onnx.numpy_helper.to_array(tensor) * np.float32(factor)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(scaled, tensor.name))
+    result = fix(proto, inputs)
+    assert np.isfinite(result.fp16["logits"].rel_l2) and result.fp16["logits"].nonfinite == 0
+    assert result.met and result.fp32_nodes == ()
+    assert {repair.rule for repair in result.plan.repairs} == {"HW401", "HW402"}
+
+
 def test_a_second_search_keeps_the_repairs_of_the_first() -> None:
     """The first one spends the runs; overflows inside ask for another, which has none left to find them again."""
     fixed = fix(decoder("divided"), decoder_inputs(), target="ort-cuda")

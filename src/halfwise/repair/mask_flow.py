@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from halfwise.model.elements import Elements
 from halfwise.model.moving import FROM_FIRST, Move, behind, movers
+from halfwise.model.operator_slots import SHAPE_READERS
 from halfwise.model.patterns.view import View, attribute
 from halfwise.repair.rule import Ranges
 
@@ -163,6 +164,11 @@ class _Flow:
             return factor is not None and self._carry(node, first.times(factor))
         if op in ("Add", "Sub"):
             return self._sum(node, reads)
+        if op == "Equal":  # to a small number: no mask is that, however large it is
+            number = self.view.scalar(node.inputs[1 - next(iter(reads))]) if len(reads) == 1 else None
+            return number is not None and abs(number) <= 1.0
+        if op in SHAPE_READERS:
+            return True
         if op == "ReduceMax":  # of a softmax written out: x - max(x)
             uses = self.view.uses(node.outputs[0])
             return len(uses) == 1 and uses[0][0].op_type == "Sub" and uses[0][0].inputs[0] is node.inputs[0]
@@ -215,7 +221,8 @@ class _Flow:
                 return False
             self._note_scores(reads, [value for slot, value in enumerate(node.inputs) if slot not in reads])
             meeting = Meeting(node, tuple(signed), tuple(each.least for each in signed.values()))
-            self.meetings.append((meeting, min(total.sources)))
+            if {reader.op_type for reader, _ in self.view.uses(node.outputs[0])} != {"Equal"}:
+                self.meetings.append((meeting, min(total.sources)))
         return self._carry(node, total)
 
     def _ends_in_exponential(self, node: ir.Node) -> bool:

@@ -186,7 +186,9 @@ class RepairSelector:
         if not everywhere or not self._affords_attempt(current):
             return
         if near and elsewhere and least_left(current, (*current.repairs, *elsewhere)) > HOPELESS:
-            return
+            if not _overflows(current):
+                return
+            everywhere = near
         wide = self._with_what_follows(current, rules, everywhere)
         if len(wide) > len(near):
             yield wide
@@ -204,9 +206,10 @@ class RepairSelector:
 
     def _healing(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> RepairSet:
         """These with what they make possible, where values overflow with all of them, no rule alone is enough, and
-        with all far less is left than with any rule, or less where most nodes stay in FP32; else none."""
+        with all far less is left than with any rule, or less where most nodes stay in FP32; else none. A norm may hide
+        an overflow: then the error is finite."""
         ratio = self._narrow(current, (*current.repairs, *found)) if self._affords_attempt(current) else None
-        if ratio is None or math.isfinite(ratio):
+        if ratio is None or ratio <= self.target_ratio or (math.isfinite(ratio) and not _overflows(current)):
             return ()
         every = self._with_what_follows(current, rules, found)
         if set(every) <= set(found):
@@ -366,6 +369,11 @@ def _diagnosis(plain: Attempt, seen: Mapping[str, Counts]) -> Diagnosis | None:
     """What was wrong with the model as given; None where all of it may be in FP16."""
     noise = plain.solution.noise
     return diagnose(plain.search.sites, noise.pieces, seen) if plain.solution.keep and noise is not None else None
+
+
+def _overflows(current: Attempt) -> bool:
+    """Whether any value does, hidden or not."""
+    return current.solution.noise is not None and bool(current.solution.noise.fatal)
 
 
 def _mostly_kept(current: Attempt) -> bool:
