@@ -58,3 +58,15 @@ def test_rows_of_any_size_and_rows_of_zeros(name: str, size: float) -> None:
 def test_a_norm_that_fits_is_not_scaled() -> None:
     found = effect(RULE, scaled_graph("a channel axis").model(), [{"x": outliers(2, 5, WIDTH, size=30.0)}])
     assert found.repairs == ()
+
+
+@pytest.mark.parametrize("name", GUARDS)
+@pytest.mark.parametrize("size", [3e-4, 1e-3, 1e-2])
+def test_squares_that_fp16_makes_subnormal_are_scaled_up(name: str, size: float) -> None:
+    """Also where an input that was not searched is 16 times as loud."""
+    quiet = [np.float32(size) * RNG.standard_normal((2, 5, WIDTH)).astype(np.float32) for _ in range(2)]
+    feeds = [{"x": quiet[0]}, {"x": 16 * quiet[1]}]
+    found = effect(RULE, scaled_graph(name).model(), feeds, searched=1)
+    assert len(ways(found)) == 1
+    assert found.deviation < LOOSE
+    assert found.after < 0.5 and found.after < 1.1 * found.before

@@ -134,6 +134,14 @@ def test_a_quiet_stream_that_grows_to_3e5_needs_none_either(norm: str, size: flo
     assert departs(result, proto, inputs[0]) <= 1e-5
 
 
+@pytest.mark.parametrize("norm", ["divided", "quotient", "power", "cast"])
+def test_the_squares_of_a_quiet_stream_are_scaled_up(norm: str) -> None:
+    proto, inputs = decoder(norm, massive=15.0), decoder_inputs(size=0.002)
+    result = fix(proto, inputs)
+    assert result.met and result.fp32_nodes == () and [repair.rule for repair in result.plan.repairs] == ["HW402"]
+    assert departs(result, proto, inputs[0]) <= 1e-5
+
+
 @pytest.mark.parametrize("norm", ["divided", "quotient"])
 @pytest.mark.parametrize("power", [8, 14])
 def test_an_overflow_that_a_norm_hides_is_repaired_too(norm: str, power: int) -> None:

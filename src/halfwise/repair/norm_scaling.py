@@ -3,9 +3,9 @@
 Proof. A norm does not change when x and its epsilon are scaled together: with c' = c / s,
 c / sqrt(mean(c^2) + e) = c' / sqrt(mean(c'^2) + e / s^2); an epsilon added behind the root becomes e / s there.
 
-With a constant s = 2^k nothing but exponents changes. The epsilon must survive, too: where e / 4^k would be no FP16
-number, s is max(|c|) of each row instead, and at least sqrt(e): then no square exceeds 1, and the mean of the squares
-or the epsilon is at least 1 / n.
+With a constant s = 2^k nothing but exponents changes; k is below 0 where squares would be subnormal. The epsilon must
+survive, too: where e / 4^k would be no FP16 number, s is max(|c|) of each row instead, and at least sqrt(e): then no
+square exceeds 1, and the mean of the squares or the epsilon is at least 1 / n.
 """
 
 from __future__ import annotations
@@ -22,13 +22,17 @@ from halfwise.repair.rule import Ranges
 __all__ = ["needs_scaling", "shift_for", "write_scaled"]
 
 _FITS = 2.0**14  # squares up to here leave room for inputs not seen
+_QUIET = 2.0**-6  # largest square, below which others are subnormal
+_AMPLE = 8.0  # a quiet row's largest value, once it is scaled
 _SMALLEST = 2.0**-24
 _WIDEST = 255.0
+_MOST = 15  # the power of two that FP16 holds
 
 
 def needs_scaling(square: str, ranges: Ranges) -> bool:
-    """Whether squares came near FP16's limit, or nothing is known of them."""
-    return not ranges.high.get(square, math.inf) <= _FITS
+    """Whether squares came near FP16's limits, or nothing is known of them."""
+    high = ranges.high.get(square, math.inf)
+    return not (high == 0.0 or _QUIET <= high <= _FITS)
 
 
 def shift_for(square: str, epsilon: float, ranges: Ranges) -> int | None:
@@ -36,6 +40,10 @@ def shift_for(square: str, epsilon: float, ranges: Ranges) -> int | None:
     high = ranges.high.get(square, math.inf)
     if not math.isfinite(high):
         return None
+    if high < _QUIET:
+        least = math.ceil(math.log2(epsilon / _FITS) / 2) if epsilon else -_MOST
+        shift = max(math.ceil(math.log2(math.sqrt(high) / _AMPLE)), least, -_MOST)
+        return shift if shift < 0 else None
     shift = max(1, math.ceil(math.log2(2.0 * math.sqrt(high) / _WIDEST)))
     return shift if epsilon == 0.0 or epsilon * 4.0**-shift >= _SMALLEST else None
 
