@@ -250,6 +250,22 @@ def test_a_tensor_that_a_subgraph_reads_keeps_its_values() -> None:
     assert "n_a" not in changed(found)
 
 
+@pytest.mark.parametrize("repeated", [True, False])
+def test_a_token_beside_what_overflows_is_scaled_with_it(repeated: bool) -> None:
+    """As a vision transformer puts the token of the class in front of its patches."""
+    token = weight("token", normal(3, 1, 1, 8, scale=1e5))
+    nodes = [node("MatMul", "x w1", "a"), node("Expand", "token shape", "t"), node("Concat", "t a", "c", axis=1),
+             node("MatMul", "c w2", "y")]  # fmt: skip
+    if not repeated:
+        nodes[1:3] = [node("Concat", "token a", "c", axis=1)]
+    weights = [weight("w1", normal(1, 8, 8, scale=1e5)), weight("w2", normal(2, 8, 8, scale=1e-6)), token]
+    weights += [weight("shape", np.array([1, 1, 8]))] if repeated else []
+    proto = model(nodes, [value("x", shape=(1, 4, 8))], [value("y", shape=(1, 5, 8))], weights)
+    found = effect(RESCALE, proto, rows(9, 1, 4, 8))
+    assert found.before > 1 > found.after and found.bit_identical
+    assert {"n_a", "n_t" if repeated else "n_c", "n_y"} <= changed(found)
+
+
 def test_a_sum_with_something_unscaled_stays() -> None:
     found = effect(RESCALE, mlp(node("Relu", "a", "r"), node("Add", "r x", "b")), rows())
     assert "n_a" not in changed(found)

@@ -28,6 +28,7 @@ _STEPS = [
     "relu", "leaky", "prelu", "maxpool", "avgpool", "conv", "depthwise", "grouped", "turned", "batchnorm", "mul", "div",
     "addconst", "residual", "concat", "split", "slice", "transpose", "flatten", "clip", "pad", "instancenorm", "gate",
     "reducemean", "where", "tanh", "resize", "stream", "sum", "broadcast", "twice",
+    "token", "beside", "quotient",
 ]  # fmt: skip
 
 
@@ -131,6 +132,17 @@ class _Net:
             return self.op("Sum", f"{self.constant(1)} {x} {self.step('stream', x)}")
         if kind == "broadcast":
             return self.op("Max", f"{self.op('ReduceMean', x, axes=[1])} {x}")
+        if kind in ("token", "beside"):  # a constant that is repeated, or as it is, beside what moves
+            shape = (1, 6, 1, 4) if kind == "token" else (1, 6, 4, 4)
+            given = self.constant(*(2, *shape[1:])) if self.count % 2 else self.constant(*shape)
+            if not self.weights[-1].dims[0] == 2:
+                given = self.op("Expand", f"{given} {self.exact(np.array([2, *shape[1:]]))}")
+            joined = self.op("Concat", f"{given} {x}", axis=2 if kind == "token" else 1)
+            return self.op("Conv", f"{joined} {self.constant(6, *((6, 2, 1) if kind == 'token' else (12, 1, 1)))}")
+        if kind == "quotient":  # a norm that multiplies by one over the root
+            mean = self.op("ReduceMean", self.op("Mul", f"{x} {x}"), axes=[1], keepdims=1)
+            root = self.op("Sqrt", self.op("Add", f"{mean} {self.exact(np.float32(1e-6))}"))
+            return self.op("Mul", f"{x} {self.op('Div', f'{self.constant(1, scaled=False)} {root}')}")
         if kind == "twice":
             return self.op("Add", f"{x} {x}")
         assert kind == "resize"
@@ -138,7 +150,7 @@ class _Net:
         return self.op("Conv", f"{twice} {self.constant(6, 6, 2, 2)}", strides=[2, 2])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     kinds=st.lists(st.sampled_from(_STEPS), min_size=1, max_size=6),
     scales=st.lists(st.sampled_from([-24, -22, -18, -4, 0, 0, 5, 9, 14, 17]), min_size=1, max_size=7),

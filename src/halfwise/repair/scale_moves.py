@@ -6,8 +6,9 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.model.patterns.view import attribute
-from halfwise.repair.graph_edit import is_constant
-from halfwise.repair.scale_atoms import Layout
+from halfwise.repair.graph_edit import is_constant, whole
+from halfwise.repair.scale_atoms import Layout, Weights
+from halfwise.repair.scale_blocks import blocks
 from halfwise.repair.scale_walk import ScaleWalk, count, sizes
 
 __all__ = ["SAME", "ScaleMoves"]
@@ -38,6 +39,27 @@ class ScaleMoves(ScaleWalk):
     def _mixed(self, node: ir.Node) -> bool:
         value = self._data(node)
         return value is not None and self._keep(node, self._uniform(value), None)
+
+    def _expand(self, node: ir.Node) -> bool:
+        """A constant that is repeated, such as the token of a class, makes its own scale."""
+        value, rank, extents = node.inputs[0], self.view.rank(node.outputs[0]), sizes(node.outputs[0])
+        if value is None or not is_constant(value) or value.dtype is not ir.DataType.FLOAT:
+            return self._mixed(node)
+        own = sizes(value)
+        along = rank is not None and own and extents and own[-1] == extents[-1] != 1
+        layout = self._source(node, 0, value, len(own) - 1 if along and own else None)
+        return self._write(node, rank - 1 if along and rank else None, layout.atoms, layout.cap)
+
+    def _source(self, node: ir.Node, slot: int, value: ir.Value, axis: int | None) -> Layout:
+        """A constant that moves: it takes any power of two, channel by channel along an axis."""
+        array = whole(value)
+        assert array is not None
+        square, peak, _ = blocks(array, () if axis is None else (axis,))
+        square, peak = (np.reshape(each, -1) for each in (square, peak))
+        made = self.atoms.fresh(len(peak))
+        shape = (1,) * array.ndim if axis is None else (len(peak),) + (1,) * (array.ndim - axis - 1)
+        self.weights.append(Weights(node, slot, made, shape, square[:, None], peak[:, None]))
+        return Layout(axis, made, peak)
 
     def _prelu(self, node: ir.Node) -> bool:
         value = self._data(node)
@@ -96,15 +118,21 @@ class ScaleMoves(ScaleWalk):
             return False
         axis %= rank
         values = [value for value in node.inputs if value is not None]
-        found = [self._read(value) for value in values]
+        axes = {self._read(value).axis for value in values if not is_constant(value)}
+        if not axes:
+            return False
+        own = axis if axes <= {None, axis} else next(iter(axes)) if len(axes) == 1 else None
+        given = {v: self._source(node, slot, v, own) for slot, v in enumerate(values) if is_constant(v)}
+        found = [given.get(value) or self._read(value) for value in values]
         extents = [(sizes(value) or [None] * rank)[axis] for value in values]
         if all(layout.axis in (None, axis) for layout in found) and all(isinstance(size, int) for size in extents):
-            parts = [self._along(v, axis, s) for v, s in zip(values, extents, strict=True) if isinstance(s, int)]
+            pairs = [(v, s) for v, s in zip(values, extents, strict=True) if isinstance(s, int)]
+            parts = [given.get(value) or self._along(value, axis, size) for value, size in pairs]
             return self._write(
                 node, axis, np.concatenate([p.atoms for p in parts]), np.concatenate([p.cap for p in parts])
             )
         if len({(layout.axis, len(layout.atoms)) for layout in found}) > 1:
-            found = [self._uniform(value) for value in values]
+            found = [self._as_one(layout) for layout in found]
         for layout in found[1:]:
             self.atoms.tie(layout.atoms, found[0].atoms)
         cap = np.max([layout.cap for layout in found], axis=0)

@@ -67,7 +67,9 @@ class ScaleWalk:
 
     def _uniform(self, value: ir.Value) -> Layout:
         """A tensor's only unknown: what it has are tied together."""
-        layout = self._read(value)
+        return self._as_one(self._read(value))
+
+    def _as_one(self, layout: Layout) -> Layout:
         self.atoms.tie(layout.atoms, layout.first)
         return Layout(None, layout.first, layout.cap.max(keepdims=True) if layout.cap.size else np.zeros(1))
 
