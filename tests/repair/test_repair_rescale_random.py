@@ -135,7 +135,7 @@ class _Net:
         if kind in ("token", "beside"):  # a constant that is repeated, or as it is, beside what moves
             shape = (1, 6, 1, 4) if kind == "token" else (1, 6, 4, 4)
             given = self.constant(*(2, *shape[1:])) if self.count % 2 else self.constant(*shape)
-            if not self.weights[-1].dims[0] == 2:
+            if self.weights[-1].dims[0] != 2:
                 given = self.op("Expand", f"{given} {self.exact(np.array([2, *shape[1:]]))}")
             joined = self.op("Concat", f"{given} {x}", axis=2 if kind == "token" else 1)
             return self.op("Conv", f"{joined} {self.constant(6, *((6, 2, 1) if kind == 'token' else (12, 1, 1)))}")
