@@ -69,7 +69,7 @@ class Demands:
         self.limits = [max(least, self._seen(level, start)) for level, least in enumerate(leasts)]
         stepper = Stepper(emulator)
         feeds = [widen_feeds(feed) for feed in samples.search]
-        room = headroom([tensor_statistics(stepper, sites, feed) for feed in feeds])
+        room = headroom(sites, [tensor_statistics(stepper, sites, feed) for feed in feeds])
         lost = {needs for feed in feeds for needs in harmful_overflows(stepper, sites, feed, Format.FP32, room)}
         names = {name: 1 << place for place, name in enumerate(switched.names)}
         masks = [sum(names[node.name or ""] for node in needs) for needs in lost]

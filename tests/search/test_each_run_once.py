@@ -82,7 +82,7 @@ def test_what_stays_in_fp32_leaves_no_overflow_and_is_not_walked() -> None:
     sites, stepper = Sites(load(squares())), Stepper(Emulator())
     given = [{"x": np.array([1, 2, 3, top], np.float32)} for top in (300.0, 205.0)]
     seen = [tensor_statistics(stepper, sites, feed) for feed in given]
-    room = headroom(seen)
+    room = headroom(sites, seen)
     found = harmful_overflows(stepper, sites, given[0], Format.FP32, room)
     kept = frozenset(node for needs in found for node in needs)
     assert {node.name for node in kept} == {"n_q", "n_r"}
@@ -91,13 +91,25 @@ def test_what_stays_in_fp32_leaves_no_overflow_and_is_not_walked() -> None:
     assert not harmful_overflows(stepper, sites, given[0], Format.FP32, room, kept)
 
 
+def test_a_mask_is_as_large_in_any_input() -> None:
+    """Most inputs are padded nowhere: of the one that is, a number of the model tells that it is no matter of size."""
+    nodes = [node("Mul", "x far", "m"), node("Mul", "x x", "q"), node("Add", "m q", "y")]
+    proto = model(nodes, [value("x")], [value("y")], [weight("far", np.float32(-32768.0))])
+    sites, stepper = Sites(load(proto)), Stepper(Emulator())
+    for ones, known in ((1.0, True), (0.75, False)):
+        given = [{"x": np.array([ones, 0, 0, ones], np.float32)}, *({"x": np.zeros(4, np.float32)},) * 2]
+        room = headroom(sites, [tensor_statistics(stepper, sites, feed) for feed in given])
+        louder = {value.name: times for value, times in room.louder.items()}
+        assert (louder["m"] == 1.0) == known and louder["y"] > 1.0
+
+
 def test_behind_what_may_overflow_nothing_is_walked() -> None:
     nodes = [*squares().graph.node, *(node("Neg", name, made) for name, made in pairwise(["y", *"abcdefghijklm", "z"]))]
     weights = [weight("small", np.float32(1e-3))]
     sites = Sites(load(model(nodes, [value("x")], [value("z")], weights)))
     feed = {"x": np.array([1, 2, 3, 300.0], np.float32)}
     seen = [tensor_statistics(Stepper(Emulator()), sites, feed)]
-    room, nodes_run = headroom(seen), dict[bool, float]()
+    room, nodes_run = headroom(sites, seen), dict[bool, float]()
     kept = frozenset({sites.model.node_by_name["n_q"]})
     among = suspects(sites, seen, room, kept)
     for told in (True, False):
@@ -113,7 +125,7 @@ def test_where_the_walk_ends_changes_nothing_of_what_is_found(name: str) -> None
     zoo = SHAPES[name]()
     sites, stepper, feed = Sites(load(zoo.model)), Stepper(Emulator()), zoo.inputs[0]
     seen = [tensor_statistics(stepper, sites, feed)]
-    room = headroom(seen)
+    room = headroom(sites, seen)
     every = harmful_overflows(stepper, sites, feed, Format.FP32, room)
     needed = sorted({node for needs in every for node in needs}, key=lambda node: sites.of[node].index)
     for kept in (frozenset(needed[:place]) for place in range(len(needed) + 1)):

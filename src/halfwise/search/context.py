@@ -152,7 +152,7 @@ class EvaluationContext:
         key = (sites, tuple(feed.id for feed in walked), kept)
         if key not in self._overflows:
             seen = [self.statistics(sites, feed) for feed in feeds]
-            room = headroom(seen)
+            room = headroom(sites, seen)
             among = suspects(sites, seen, room, kept)
             if not among:
                 return frozenset()

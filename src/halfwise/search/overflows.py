@@ -18,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.counting import Counts
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, round_to
 from halfwise.emulation.stepper import Step, Stepper, Store
@@ -89,14 +90,29 @@ class Headroom:
     quieter: Mapping[ir.Value, float] = field(default_factory=dict)
 
 
-def headroom(seen: Sequence[TensorStatistics]) -> Headroom:
-    """From every input's statistics. What is the same in all of them is a constant of the model."""
+def headroom(sites: Sites, seen: Sequence[TensorStatistics]) -> Headroom:
+    """From every input's statistics. What is the same in all of them is a constant of the model, and so is a mask: a
+    number of the model or 0 in every place, in whatever inputs."""
     values = set[ir.Value]().union(*(each.tensors for each in seen))
     counts = {value: [each.tensors[value] for each in seen if value in each.tensors] for value in values}
+    numbers = _numbers(sites)
+
+    def louder(of: Sequence[Counts]) -> float:
+        sizes = {size for each in of for size in (each.max_abs, each.min_abs) if size}
+        return 1.0 if len(sizes) == 1 and sizes <= numbers else spread([each.max_abs for each in of])
+
     return Headroom(
-        {value: spread([each.max_abs for each in of]) for value, of in counts.items()},
+        {value: louder(of) for value, of in counts.items()},
         {value: spread([1.0 / each.min_abs for each in of if each.min_abs]) for value, of in counts.items()},
     )
+
+
+def _numbers(sites: Sites) -> frozenset[float]:
+    """The magnitudes of its scalar constants."""
+    held = [value.const_value for value in sites.model.graph.initializers.values()]
+    fills = [node.attributes["value"].as_tensor() for node in sites.model.graph if "value" in node.attributes]
+    single = [np.asarray(each.numpy()) for each in (*held, *fills) if each is not None and each.size == 1]
+    return frozenset(abs(float(array.reshape(-1)[0])) for array in single if array.dtype.kind == "f")
 
 
 def suspects(sites: Sites, seen: Sequence[TensorStatistics], room: Headroom, kept: Nodes) -> frozenset[ir.Value]:
