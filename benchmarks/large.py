@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contest import machine, markdown
-from benchmarks.zoo.decoder import PLANTED, Sizes, save_feeds, write_decoder
+from benchmarks.zoo.decoder import PLANTED, Sizes, feedback, save_feeds, write_decoder
 from halfwise.core.told import TimeLeft
 
 __all__ = ["RUN", "VERB", "Measured", "main", "measured", "parser", "row"]
@@ -118,7 +118,9 @@ from halfwise.core.put_off import put_off
 put_off()  # as the command does
 import halfwise
 from halfwise.core.told import Told
-verb, model, inputs, out, options = sys.argv[1:]
+from halfwise.model.inputs.rollout import executions
+verb, model, inputs, out, options, *stream = sys.argv[1:]
+stream = json.loads(stream[0]) if stream else {}
 if verb == "scan":
     halfwise.scan(model)
     told = {}
@@ -127,16 +129,16 @@ elif verb == "fix":
     def notify(text):
         left = text.stand.left if isinstance(text, Told) else None
         said.append((time.monotonic() - started, left and (left.at - started, left.seconds, left.pace, left.least)))
-    found = halfwise.fix(model, inputs, out=out, notify=notify, **json.loads(options))
+    found = halfwise.fix(model, inputs, out=out, notify=notify, **stream, **json.loads(options))
     said.append((time.monotonic() - started, None))
     told = {"runs": round(found.cost.model_runs, 1), "nodes": len(found.plan.nodes), "says": found.met}
     told["said"] = said
-    told["executions"] = round(found.cost.model_runs * len(found.samples.search), 1)
+    told["executions"] = round(found.cost.model_runs * executions(found.samples.search), 1)
 elif verb == "trace":
     halfwise.trace(model, inputs)
     told = {}
 else:
-    told = {"says": halfwise.verify(model, out + "/model.fp16.onnx", inputs).met}
+    told = {"says": halfwise.verify(model, out + "/model.fp16.onnx", inputs, **stream).met}
 print(json.dumps(told))
 """
 
@@ -234,7 +236,9 @@ def kept(billions: float, found: Mapping[str, Measured]) -> list[str]:
 def _of_size(billions: float, folder: Path, options: argparse.Namespace, verbs: Sequence[str]) -> list[Measured]:
     sizes = Sizes.of(billions)
     model = write_decoder(folder, sizes, stored=options.stored, planted=options.planted)
-    inputs = save_feeds(folder / "inputs", sizes, stored=options.stored, tokens=options.tokens)
+    steps = options.stream
+    inputs = save_feeds(folder / "inputs", sizes, stored=options.stored, tokens=options.tokens, steps=steps)
+    stream = {"rollout": steps, "feedback": feedback(sizes), "metric": "logits"} if steps else {}
     found = []
     if options.stored == "fp32" and not options.verbs_only:
         found.append(measured(_ONE, [RUN, str(model), str(inputs)], options.limit))
@@ -242,7 +246,7 @@ def _of_size(billions: float, folder: Path, options: argparse.Namespace, verbs: 
         found.append(measured(_ROUND, [_KEPT, str(model)], options.limit))
     given = json.dumps({"max_runs": options.max_runs, "device": options.device})
     for verb in verbs:
-        arguments = [VERB, verb, str(model), str(inputs), str(folder / "out"), given]
+        arguments = [VERB, verb, str(model), str(inputs), str(folder / "out"), given, json.dumps(stream)]
         found.append(measured(verb, arguments, options.limit))
         print(json.dumps([billions, asdict(found[-1])]), file=sys.stderr, flush=True)
         if verb == "fix" and found[0].what == _ONE:
@@ -346,6 +350,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--stored", choices=("fp32", "fp16", "bf16"), default="fp32", help="the types of the file")
     made.add_argument("--planted", nargs="*", choices=PLANTED, default=(), help="what goes wrong in FP16")
     made.add_argument("--tokens", type=int, default=32)
+    made.add_argument("--stream", type=int, default=0, help="tokens of each text, one by one; a rollout is judged")
     made.add_argument("--max-runs", type=float, default=None, help="of fix")
     made.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of fix")
     made.add_argument("--verbs-only", action="store_true", help="without ONNX Runtime's run and the plain loop")
