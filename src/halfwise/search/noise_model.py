@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -25,7 +26,7 @@ from halfwise.search.stored_sums import kernels_apart
 from halfwise.search.tensor_statistics import merged, tensor_statistics
 from halfwise.search.walks import CLOSE, Walks
 
-__all__ = ["NoiseModel", "cost_of", "measure_noise", "noise_of_one", "relative_bounds"]
+__all__ = ["NoiseModel", "cost_of", "lost_in", "measure_noise", "noise_of_one", "relative_bounds"]
 
 
 FAR = 0.25  # of the allowed error
@@ -50,6 +51,11 @@ class NoiseModel:
 
     def with_piece(self, piece: Noise) -> NoiseModel:
         return replace(self, pieces=(*self.pieces, piece))
+
+    def with_lost(self, pieces: Sequence[Noise]) -> NoiseModel:
+        """Of values that overflow in one more sample."""
+        fatal = self.fatal.union(*(piece.needs for piece in pieces))
+        return replace(self, pieces=(*self.pieces, *pieces), fatal=fatal)
 
 
 def cost_of(keep: frozenset[ir.Node], noise: NoiseModel | None) -> float:
@@ -87,6 +93,20 @@ def _known(sets: Sets, key: str) -> NoiseEntry | None:
 def noise_of_one(sets: Sets, notify: Callable[[str], None]) -> NoiseModel:
     """From a walk over the first sample alone, whatever others told."""
     return _noise_model(sets.sites, _walked(sets, [0], notify, CLOSE.probes))
+
+
+def lost_in(sets: Sets, index: int, notify: Callable[[str], None]) -> tuple[Noise, ...]:
+    """What overflows in a sample, from a walk forwards; nothing where it was walked before."""
+    name = sets.judge.ids[index]
+    if name in sets.judge.memory.walked:
+        return ()
+    sets.judge.memory.walked[name] = None
+    notify("looking for what overflows in another input")
+    seen = Sensitivity()
+    with suppress(InputError):  # a node that does not run alone
+        _walk(sets, index, seen, 0)
+    pieces = noise_pieces(sets.sites, seen)
+    return tuple(piece for piece in pieces if piece.fatal and not piece.needs & sets.sites.forced)
 
 
 def _noise_model(sites: Sites, known: NoiseEntry) -> NoiseModel:

@@ -19,7 +19,7 @@ from halfwise.search.choose import Ladder, trim
 from halfwise.search.journal import Journal
 from halfwise.search.judge import Judge, Measured
 from halfwise.search.noise import Noise
-from halfwise.search.noise_model import NoiseModel, measure_noise, relative_bounds
+from halfwise.search.noise_model import NoiseModel, lost_in, measure_noise, relative_bounds
 from halfwise.search.places import refuse_share, refuse_unsteady
 from halfwise.search.prune import Kept, Pruning, kept_node
 from halfwise.search.run_counter import Untried
@@ -179,12 +179,14 @@ class Search:
             measured = self.measure(keep)
             if measured.unseen_bound <= self.target_ratio:
                 return self._relax(keep, ladder, measured.unseen_bound, noise), noise
-            if self._contradicts(measured, keep, last, known, noise) and (
-                hidden := self._find_hidden(keep, ladder, measured, noise)
-            ):
-                noise = noise.with_piece(hidden)
-                ladder, low, last, known = noise.ladder(), 0, fp16, frozenset()
-                continue
+            if self._contradicts(measured, keep, last, known, noise):
+                told = self._lost(keep, measured, noise)
+                if told is None and (hidden := self._find_hidden(keep, ladder, measured, noise)):
+                    told = noise.with_piece(hidden)
+                if told is not None:
+                    noise = told
+                    ladder, low, last, known = noise.ladder(), 0, fp16, frozenset()
+                    continue
             last, known = measured, keep
             left = noise.left(keep)
             if math.isfinite(measured.unseen_bound) and left > 0:
@@ -272,6 +274,16 @@ class Search:
         if not math.isfinite(now.ratio):
             return True
         return math.isfinite(last.ratio) and noise.left(known) > 9 * noise.left(keep) and now.ratio > 0.7 * last.ratio
+
+    def _lost(self, keep: frozenset[ir.Node], measured: Measured, noise: NoiseModel) -> NoiseModel | None:
+        """What overflows in a sample that was not walked, as plain FP16 seemed to bear it: a weight that is clamped, or
+        a norm, hides that what is behind it would overflow. None where that is not it."""
+        index = worst_first(measured.ratios)[0]
+        if math.isfinite(measured.ratios[index]) or not self.judge.affords(Untried.SETS, LEAST_SETS, 1.0):
+            return None
+        pieces = lost_in(self.sets, index, self.notify)
+        new = [piece for piece in pieces if not piece.needs <= keep]
+        return noise.with_lost(new) if new else None
 
     def _find_hidden(
         self, keep: frozenset[ir.Node], ladder: Ladder, measured: Measured, noise: NoiseModel
