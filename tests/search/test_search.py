@@ -25,10 +25,12 @@ from halfwise.search.judge import Judge, Question
 from halfwise.search.noise import Noise
 from halfwise.search.run_counter import RunCounter
 from halfwise.search.search import Search
+from halfwise.verbs.fix.fix import fix
 from tests.models.build import model as build
 from tests.models.build import node as node_of
 from tests.models.build import value, weight
 from tests.models.zoo import SHAPES, ZooModel, cnn_tiny_weights, detr_head, encoder, norm_log_head
+from tests.support.rescaled import normal
 
 FAILING = sorted(name for name, build in SHAPES.items() if build().fails)
 
@@ -219,3 +221,30 @@ def test_a_node_beside_one_that_went_is_tried_once_more() -> None:
     solution = search.run()
     assert {node.name for node in solution.keep} == {"near", "difference"}
     assert_one_minimal(search, solution.keep, frozenset())
+
+
+def test_what_overflows_in_an_input_that_was_not_walked_is_told_at_once() -> None:
+    """A weight beyond FP16 is clamped, so that plain FP16 does not overflow; with it in FP32 all behind it does, in the
+    two loud inputs alone."""
+    large = normal(1, 8, 8)
+    large[3, 5] = 4e5
+    nodes, stream = [node_of("MatMul", "x w1", "a")], "a"
+    weights = [weight("w1", large), weight("g", np.ones(8, np.float32)), weight("head", normal(9, 8, 4))]
+    for i in range(4):
+        nodes += [
+            node_of("Add", f"{stream} x", f"s{i}"),
+            node_of("LayerNormalization", f"s{i} g", f"n{i}", axis=-1),
+            node_of("MatMul", f"n{i} v{i}", f"m{i}"),
+            node_of("Add", f"s{i} m{i}", f"t{i}"),
+        ]
+        weights.append(weight(f"v{i}", normal(i + 2, 8, 8)))
+        stream = f"t{i}"
+    nodes += [node_of("LayerNormalization", f"{stream} g", "z", axis=-1), node_of("MatMul", "z head", "y")]
+    proto = build(nodes, [value("x", shape=(4, 8))], [value("y", shape=(4, 4))], weights)
+    inputs = [{"x": normal(20 + number, 4, 8)} for number in range(8)]
+    for number, each in enumerate(inputs):
+        each["x"][:, 3] = 0.4 if number in (4, 5) else 0.02
+    said: list[str] = []
+    result = fix(proto, inputs, repairs="none", max_runs=60, notify=lambda text: said.append(str(text)))
+    assert result.met and np.isfinite(result.fp16["y"].rel_l2)
+    assert sum("attempt" in text for text in said) == 2
