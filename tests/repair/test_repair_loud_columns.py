@@ -1,0 +1,64 @@
+"""HW401 where a weight reads loud and quiet channels: small weights of loud ones are not lost beside the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from halfwise.repair import scale_blocks
+from halfwise.repair.rescale import RESCALE
+from tests.models.build import model, node, value, weight
+from tests.support.repairing import effect
+from tests.support.rescaled import normal, rows
+
+WIDTH = 16
+
+
+def _in_other_units(seed: int, low: int, high: int, *, conv: bool = False, bias: bool = False) -> onnx.ModelProto:
+    """Three layers; each hidden unit is in a unit of its own, which the next layer takes back."""
+    units = np.random.default_rng(seed).integers(low, high + 1, (2, WIDTH))
+    made, read = np.exp2(np.float32([*units, [0] * WIDTH])), np.exp2(-np.float32([[0] * WIDTH, *units]))
+    nodes, weights, x = [], [], "x"
+    for layer in range(3):
+        last = layer == 2
+        array = normal(seed + layer, WIDTH, WIDTH, scale=0.3) * made[layer][:, None] * read[layer]
+        weights.append(weight(f"w{layer}", array[:, :, None] if conv else array))
+        if bias:
+            weights.append(weight(f"b{layer}", normal(seed + layer, WIDTH, scale=0.1) * made[layer]))
+        given = f"{x} w{layer}" + (f" b{layer}" if bias else "")
+        attributes: dict[str, Any] = {} if conv else {"transB": 1}
+        nodes.append(node("Conv" if conv else "Gemm", given, "y" if last else f"a{layer}", **attributes))
+        if not last:
+            nodes.append(node("Relu", f"a{layer}", x := f"h{layer}"))
+    shape = (8, WIDTH, 4) if conv else (8, WIDTH)
+    return model(nodes, [value("x", shape=shape)], [value("y", shape=None)], weights)
+
+
+@pytest.mark.parametrize("low, high", [(-28, 14), (-20, 10), (-26, 0)])
+@pytest.mark.parametrize("large", [False, True], ids=["held", "read when asked"])
+@pytest.mark.parametrize("conv, bias", [(False, False), (False, True), (True, True)])
+def test_units_of_their_own_are_taken_back(
+    low: int, high: int, conv: bool, bias: bool, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if large:
+        for name in ("LARGE", "_MOST", "_FEW"):
+            monkeypatch.setattr(scale_blocks, name, 0)
+    feeds = rows(2, 8, WIDTH, *((4,) if conv else ()))
+    for seed in range(3):
+        found = effect(RESCALE, _in_other_units(seed, low, high, conv=conv, bias=bias), feeds)
+        assert found.before > 1 and found.bit_identical
+        assert found.after < 0.2
+
+
+def test_a_row_whose_bias_says_it_all_asks_for_nothing() -> None:
+    """Its products are far below FP16's resolution there, and so are their roundings."""
+    nodes = [node("Gemm", "x w1 c", "a"), node("Clip", "a least most", "b"), node("Gemm", "b w2", "y")]
+    first = normal(1, 8, 8, scale=1e-6) * np.float32([1e-2] + [1] * 7)[:, None]
+    weights = [weight("w1", first), weight("c", normal(2, 8)), weight("w2", normal(3, 8, 8))]
+    weights += [weight("least", np.float32(-3)), weight("most", np.float32(3))]
+    proto = model(nodes, [value("x", shape=(4, 8))], [value("y", shape=(4, 8))], weights)
+    found = effect(RESCALE, proto, [{"x": each["x"] * np.float32([1e2] + [1] * 7)} for each in rows(3, 4, 8)])
+    assert found.before < 0.1 and found.after < 0.1 and found.bit_identical
