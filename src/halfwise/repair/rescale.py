@@ -47,6 +47,7 @@ _EPSILON = 1e-5  # what normalisations have that state none
 _LARGEST = 65504.0
 _FITS = 2.0**15  # an input up to here leaves room for inputs not seen
 _SUMS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Add", "Sub", "Sum"})  # of terms, large ones beside small
+_LOST = 2.0**-60  # of an FP32 answer: weights that become 0 are to be no part of it
 _SMALLEST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
 
@@ -332,7 +333,8 @@ def _told(
     nodes = tuple(sorted(names, key=flow.place.__getitem__))
     operators = [flow.model.node_by_name[name].op_type for name in nodes]
     scaled = {value.name or "": _readers(value) for value, atoms in group.values if choice.of(atoms).any()}
-    return Repair(rule, nodes, _algebra(**edits, emptied=emptied), {"operators": operators, "scaled": scaled, **edits})
+    parameters = {"operators": operators, "scaled": scaled, **edits}
+    return Repair(rule, nodes, _algebra(**edits, emptied=emptied), parameters, loses=_LOST if emptied else 0.0)
 
 
 def _picks_of_shared(node: ir.Node, slot: int) -> bool:
