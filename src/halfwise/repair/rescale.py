@@ -47,7 +47,7 @@ _EPSILON = 1e-5  # what normalisations have that state none
 _LARGEST = 65504.0
 _FITS = 2.0**15  # an input up to here leaves room for inputs not seen
 _SUMS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Add", "Sub", "Sum"})  # of terms, large ones beside small
-_LOST = 2.0**-60  # of an FP32 answer: weights that become 0 are to be no part of it
+_LOST = 2.0**-20  # of an FP32 answer: a term next to nothing may decide how a sum at a tie is rounded
 _SMALLEST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
 
