@@ -121,7 +121,7 @@ def _needs(table: Table, power: Ints, batch: Ints, *, late: bool, together: bool
         need.allow(local[there], pools.times[there], _OVERFLOW - np.log2(pools.top[there]))
     hard = there & ~pools.soft
     need.ask(local[hard], pools.times[hard], _STEP**2 * pools.blocks[hard] / pools.total[hard])
-    for places, shrinks, error in table.heard_by(batch, power, columns=late, together=together):
+    for places, shrinks, error in table.heard_by(batch, power, _TROUBLE / _STEP**2, columns=late, together=together):
         need.ask(places, shrinks, _STEP**2 * error)
     return need
 

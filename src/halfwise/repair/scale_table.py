@@ -34,8 +34,8 @@ class _Sides:
 class _Touched:
     """Which of some constants each class scales."""
 
-    def __init__(self, count: int, sides: Sequence[tuple[Ints, Ints]]) -> None:
-        classes = [distinct(np.concatenate(each)) for each in sides]
+    def __init__(self, count: int, scaled: Sequence[Ints]) -> None:
+        classes = [distinct(each) for each in scaled]
         by_class = np.concatenate([np.zeros(0, np.int64), *classes])
         order = np.argsort(by_class, kind="stable")
         self._number = np.repeat(np.arange(len(classes)), [len(each) for each in classes])[order]
@@ -69,9 +69,10 @@ class Table:
         self._side_group = np.cumsum((np.diff(keys, axis=1, prepend=np.nan) != 0).any(axis=0))
         self._first_side = np.searchsorted(sides.of, np.arange(classes.count + 1))
         self._large = [self._dense(weights) for weights in flow.weights if weights.large and not self._is_line(weights)]
-        self._large_of = _Touched(classes.count, [(each.rows.classes, each.columns.classes) for each in self._large])
+        both = [np.concatenate([each.rows.classes, each.columns.classes]) for each in self._large]
+        self._large_of = _Touched(classes.count, both)
         self._heard = [self._loud_columns(weights) for weights in flow.weights if weights.heard is not None]
-        self._heard_of = _Touched(classes.count, [(each.rows.classes, each.columns.classes) for each in self._heard])
+        self._heard_of = _Touched(classes.count, [each.classes for each in self._heard])
         self.stages = self._stages(flow)
 
     def units_of(self, batch: Ints) -> tuple[Ints, Ints]:
@@ -109,13 +110,13 @@ class Table:
         return Pools.joined([pools for pools, _ in found]), np.concatenate([places for _, places in found])
 
     def heard_by(
-        self, batch: Ints, power: Ints, *, columns: bool, together: bool = False
+        self, batch: Ints, power: Ints, above: float, *, columns: bool, together: bool = False
     ) -> list[tuple[Ints, Floats, Floats]]:
-        """What columns of unlike loudness ask of these classes: of rows, and of the columns."""
+        """What columns of unlike loudness ask of these classes, where it is much: of rows, and of the columns."""
         place = np.full(self._classes.count, _NONE)
         place[batch] = np.arange(len(batch))
         found = (self._heard[number] for number in self._heard_of.numbers(batch))
-        return [ask for each in found for ask in each.asks(place, power, columns=columns, together=together)]
+        return [ask for each in found for ask in each.asks(place, power, above, columns=columns, together=together)]
 
     def neighbours(self, batch: Ints) -> Ints:
         """The classes that share a constant with these, themselves among them."""
@@ -192,7 +193,7 @@ class Table:
         units = self._unit[weights.rows]
         beside = np.where(self._label[units] == PINNED, 0.0, TYPICAL * self.loud[units])
         made = np.maximum(weights.heard.made, np.where(np.isfinite(beside), beside, 0.0) ** 2)
-        return LoudColumns(Heard(made, weights.heard.read), *self._both(weights))
+        return LoudColumns.of(Heard(made, weights.heard.read), *self._both(weights))
 
     def _both(self, weights: Weights) -> tuple[Side, Side]:
         rows, columns = (Side(self._label[units], self.times[units]) for units in self._crossing(weights))
