@@ -62,3 +62,25 @@ def test_a_row_whose_bias_says_it_all_asks_for_nothing() -> None:
     proto = model(nodes, [value("x", shape=(4, 8))], [value("y", shape=(4, 8))], weights)
     found = effect(RESCALE, proto, [{"x": each["x"] * np.float32([1e2] + [1] * 7)} for each in rows(3, 4, 8)])
     assert found.before < 0.1 and found.after < 0.1 and found.bit_identical
+
+
+@pytest.mark.parametrize("op", ["LayerNormalization", "InstanceNormalization", "GroupNormalization", "SkipLayer"])
+def test_channels_behind_a_norm_are_as_loud_as_their_scales(op: str) -> None:
+    """The quiet ones have room, though one is loud."""
+    units = np.exp2(np.float32([12] + [-20] * (WIDTH - 1)))
+    gains, shifts, rest = normal(1, WIDTH) * units, normal(2, WIDTH) * units, normal(3, WIDTH, WIDTH) / units[:, None]
+    weights = [weight("g", gains), weight("s", shifts), weight("w", rest if "Layer" in op else rest.T[:, :, None])]
+    given: dict[str, Any] = {"num_groups": 4} if op == "GroupNormalization" else {}
+    if op == "SkipLayer":
+        first = node("SkipLayerNormalization", "x x g s", "n", epsilon=1e-5, domain="com.microsoft")
+    else:
+        first = node(op, "x g s", "n", **given)
+    shape = (8, WIDTH) if "Layer" in op else (8, WIDTH, 6)
+    last = node("MatMul" if "Layer" in op else "Conv", "n w", "y")
+    if op == "SkipLayer":
+        shape = (2, 4, WIDTH)
+    io = [value("x", shape=shape)], [value("y", shape=None)]
+    proto = model([first, last], *io, weights, opset=21, domains=("com.microsoft",))
+    found = effect(RESCALE, proto, rows(2, *shape))
+    assert found.before > 1 and found.bit_identical
+    assert found.after < 0.2

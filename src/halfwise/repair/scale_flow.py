@@ -21,6 +21,7 @@ from halfwise.repair.rule import Ranges
 from halfwise.repair.scale_atoms import PINNED, Floats, Heard, Ints, Layout, Weights
 from halfwise.repair.scale_blocks import HeldBlocks, LargeBlocks, blocks, blocks_of, is_large_in, stored
 from halfwise.repair.scale_moves import SAME
+from halfwise.repair.scale_norms import norm_reach
 from halfwise.repair.scale_own import own_handler
 from halfwise.repair.scale_products import ScaleProducts
 from halfwise.repair.scale_walk import sizes
@@ -370,21 +371,17 @@ class ScaleFlow(ScaleProducts):
         by_channel = node.op_type in ("InstanceNormalization", "GroupNormalization")
         axis = 1 if by_channel else rank - 1
         extents = sizes(value)
-        if (
-            scale.ndim != 1
-            or extents is None
-            or extents[axis] != len(scale)
-            or (bias is not None and not is_constant(bias))
-        ):
+        if extents is None or scale.shape != (extents[axis],) or (bias is not None and not is_constant(bias)):
             return self._write(node, None, np.array([PINNED]))
         made = self.atoms.fresh(len(scale))
         square, peak, _ = blocks(scale, (0,))
         self.weights.append(Weights(node, 1, made, (len(scale),), square[:, None], peak[:, None]))
+        cap = peak * norm_reach(node, extents)
         if bias is not None:
             array = whole(bias)
             assert array is not None
-            self._offset(node, 2, array, Layout(0, made, peak), 1)
-        return self._write(node, axis, made)
+            cap = cap + self._offset(node, 2, array, Layout(0, made, peak), 1)
+        return self._write(node, axis, made, cap)
 
 
 def _bias_fits(node: ir.Node, size: int) -> bool:
