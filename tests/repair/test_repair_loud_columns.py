@@ -84,3 +84,27 @@ def test_channels_behind_a_norm_are_as_loud_as_their_scales(op: str) -> None:
     found = effect(RESCALE, proto, rows(2, *shape))
     assert found.before > 1 and found.bit_identical
     assert found.after < 0.2
+
+
+@pytest.mark.parametrize("mixes", ["input", "constant", "softmax"])
+@pytest.mark.parametrize("reduces", ["ReduceMean", "ReduceSum", "ReduceMax", "ReduceL2"])
+def test_channels_stay_apart_where_rows_are_mixed_and_reduced(mixes: str, reduces: str) -> None:
+    """Message passing: what a matrix mixes are nodes of a graph, and no channels."""
+    nodes_of_graph = 6
+    units = np.exp2(np.random.default_rng(1).integers(-24, 9, WIDTH).astype(np.float32))
+    mixed = np.abs(normal(5, nodes_of_graph, nodes_of_graph))
+    weights = [weight("w1", normal(1, WIDTH, WIDTH) * units), weight("w2", normal(2, WIDTH, WIDTH) / units[:, None])]
+    weights += [weight("axes", np.array([1], np.int64))] + ([weight("m", mixed)] if mixes == "constant" else [])
+    graph = [node("MatMul", "x w1", "h")]
+    graph += [node("Softmax", "s", "m")] if mixes == "softmax" else []
+    graph += [node("MatMul", "m h", "a"), node("Relu", "a", "b"), node(reduces, "b axes", "c", keepdims=0)]
+    graph += [node("MatMul", "c w2", "y")]
+    inputs = [value("x", shape=(4, nodes_of_graph, WIDTH))]
+    feeds = rows(2, 4, nodes_of_graph, WIDTH)
+    if mixes != "constant":
+        name, shape = "s" if mixes == "softmax" else "m", (4, nodes_of_graph, nodes_of_graph)
+        inputs.append(value(name, shape=shape))
+        feeds = [each | {name: np.broadcast_to(mixed, shape).copy()} for each in feeds]
+    found = effect(RESCALE, model(graph, inputs, [value("y", shape=None)], weights, opset=18), feeds)
+    assert found.before > 1 and found.bit_identical
+    assert found.after < 0.3

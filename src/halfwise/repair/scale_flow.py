@@ -312,16 +312,17 @@ class ScaleFlow(ScaleProducts):
             return False
         if array is not None and array.ndim == 2 and rank >= 2 and not is_constant(value):
             return self._linear(node, 1, array, value, (1, 0, rank - 1))
-        if array is None and not is_constant(value) and _is_gate(value) and self.view.rank(other) == rank >= 2:
+        if array is not None or other.dtype is not ir.DataType.FLOAT or is_constant(other):
+            return False
+        layout, wide = self._read(other), self.view.rank(other) == self.view.rank(node.outputs[0])
+        layout = layout if wide and layout.axis == (self.view.rank(other) or 0) - 1 else self._uniform(other)
+        cap = self._mixed_cap(value, other, layout)
+        if is_constant(value) or (_is_gate(value) and wide and rank >= 2):
             self.atoms.pin(self._read(value).atoms)
-            layout = self._read(other)
-            layout = layout if layout.axis == rank - 1 else self._uniform(other)
-            return self._keep(node, layout, layout.axis, capped=False)
-        if array is None and not is_constant(value) and other.dtype is ir.DataType.FLOAT:
-            made = self.atoms.fresh(1)
-            self._multiply(made, [self._uniform(value), self._uniform(other)], (value, other), 1.0)
-            return self._write(node, None, made)
-        return False
+            return self._write(node, layout.axis, layout.atoms, cap)
+        made = self.atoms.fresh(len(layout.atoms))
+        self._multiply(made, [self._uniform(value), layout], (value, other), 1.0)
+        return self._write(node, layout.axis, made, cap)
 
     def _gather(self, node: ir.Node) -> bool:
         """A table that is looked up makes its own scale."""
