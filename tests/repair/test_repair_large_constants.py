@@ -191,7 +191,9 @@ def test_sums_over_rows_and_columns(
     assert np.allclose(large.columns(row).square, (square * 4.0 ** row[:, None]).sum(0), rtol=1e-6)
     assert np.allclose(large.rows(column, unlike).peak, (peak * 2.0**column * unlike).max(1), rtol=1e-6)
     cap = rng.random(shape[into])
-    assert np.allclose(large.reach(cap), apart.sum(axis=2) @ cap, rtol=1e-6)
+    made, held = large.heard(cap), scale_blocks.HeldBlocks.of(array, out, into).heard(cap)
+    assert np.allclose(made.total, apart.sum(axis=2) @ cap, rtol=1e-6)
+    assert all(np.allclose(one, other, rtol=1e-6) for one, other in zip(made, held, strict=True))
 
 
 def _initial(value: ir.Value) -> None:

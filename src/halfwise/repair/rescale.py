@@ -5,7 +5,7 @@ read it lets the factor pass or takes it into a constant: linear operators (MatM
 Div by constants, BatchNormalization, look-ups in a table), ReLU and its kin, pooling, Add, Concat and moves; or where
 what reads it is a normalisation, which does not see a scale once its epsilon carries 4^k, or a quantiser, whose scale
 carries 2^k. Where a result has to come out as it is, a multiplication right behind the linear operator takes the
-factor back.
+factor back. Variances of a BatchNormalization beyond FP16 are scaled by 4^k with its epsilon, and its scale by 2^k.
 
 Proof. f(2^k x) = 2^k f(x) for every operator passed; (W 2^(a-b)) (x 2^b) + c 2^a = 2^a (W x + c); a norm divides by
 sqrt(4^k v + 4^k epsilon) = 2^k sqrt(v + epsilon). In binary floating point each product, sum and root above is scaled
@@ -27,26 +27,27 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.core.wording import listed
 from halfwise.model.model import Model
 from halfwise.model.patterns.view import attribute
 from halfwise.repair.distinct import distinct
 from halfwise.repair.graph_edit import GraphEdit, is_constant, node_named
 from halfwise.repair.rule import Ranges, Repair
+from halfwise.repair.scale_algebra import algebra
 from halfwise.repair.scale_atoms import Ints, Weights
 from halfwise.repair.scale_blocks import LARGE
 from halfwise.repair.scale_choice import Choice, choose
 from halfwise.repair.scale_flow import ScaleFlow
+from halfwise.repair.scale_variances import scaled_variances
 from halfwise.repair.scaled_constants import Scaled, spread_over, times_powers
 
 __all__ = ["RESCALE", "Rescale", "flow_of", "plain_flow", "scale", "scalings"]
 
-_Edits = Sequence[dict[str, Any]]
 
 _EPSILON = 1e-5  # what normalisations have that state none
 _LARGEST = 65504.0
 _FITS = 2.0**15  # an input up to here leaves room for inputs not seen
 _SUMS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Add", "Sub", "Sum"})  # of terms, large ones beside small
+_LOST = 2.0**-20  # of an FP32 answer: a term next to nothing may decide how a sum at a tie is rounded
 _SMALLEST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
 
@@ -61,7 +62,7 @@ class Rescale:
     def find(self, model: Model, ranges: Ranges) -> Sequence[Repair]:
         if not ranges.high:
             return ()  # without ranges nobody knows how far an activation may be scaled
-        return scalings(self.id, flow_of(model, ranges))
+        return *scalings(self.id, flow_of(model, ranges)), *scaled_variances(self.id, model)
 
     def apply(self, model: ir.Model, repair: Repair) -> bool:
         return scale(model, repair)
@@ -332,7 +333,8 @@ def _told(
     nodes = tuple(sorted(names, key=flow.place.__getitem__))
     operators = [flow.model.node_by_name[name].op_type for name in nodes]
     scaled = {value.name or "": _readers(value) for value, atoms in group.values if choice.of(atoms).any()}
-    return Repair(rule, nodes, _algebra(**edits, emptied=emptied), {"operators": operators, "scaled": scaled, **edits})
+    parameters = {"operators": operators, "scaled": scaled, **edits}
+    return Repair(rule, nodes, algebra(**edits, emptied=emptied), parameters, loses=_LOST if emptied else 0.0)
 
 
 def _picks_of_shared(node: ir.Node, slot: int) -> bool:
@@ -366,28 +368,3 @@ def _written(powers: Ints, shape: tuple[int, ...]) -> dict[str, Any]:
     if (powers == powers[0]).all():
         return {"shape": [], "powers": int(powers[0])}
     return {"shape": list(shape), "powers": [int(power) for power in powers]}
-
-
-def _algebra(
-    constants: _Edits,
-    fronts: _Edits,
-    epsilons: _Edits,
-    after: _Edits,
-    entries: _Edits = (),
-    terms: _Edits = (),
-    behind: _Edits = (),
-    emptied: Sequence[str] = (),
-) -> str:
-    parts = [f"{edit['node']}: what it reads * 2^{edit['power']}" for edit in fronts]
-    parts += [f"{edit['node']}: what it picks * 2^{edit['power']}" for edit in behind]
-    parts += [f"input {edit['input']} * 2^{edit['power']}" for edit in entries]
-    parts += [f"{edit['node']}: {edit['power']} log(2) taken into account" for edit in terms]
-    for edit in constants:
-        powers = distinct(np.asarray(edit["powers"]))
-        span = f"2^{powers[0]}" if len(powers) == 1 else f"2^{powers[0]}..2^{powers[-1]} by channel"
-        parts.append(f"{edit['node']}: input {edit['slot']} * {span}")
-    parts += [f"{edit['node']}: epsilon * 4^{edit['power']}" for edit in epsilons]
-    tail = ", scaled back right behind" if after else ", which cancel"
-    if emptied:
-        tail += f"; weights of {listed(emptied, 4, str)} below 2^-126 become 0"
-    return f"f(2^k x) = 2^k f(x): {listed(parts, 4, str, '; ')}{tail}"

@@ -39,6 +39,7 @@ class Repair:
     was: str = ""
     becomes: str = ""
     wide: bool = False  # what it adds stays in FP32, so that what reads it need not
+    loses: float = 0.0  # how far it may move an FP32 answer that its rule leaves as it is, relative to its norm
 
     @classmethod
     def equation(

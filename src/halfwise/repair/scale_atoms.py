@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.repair.scale_blocks import LargeBlocks
 
-__all__ = ["PINNED", "TYPICAL", "Atoms", "Floats", "Follow", "Ints", "Layout", "Products", "Tie", "Weights"]
+__all__ = ["PINNED", "TYPICAL", "Atoms", "Floats", "Follow", "Heard", "Ints", "Layout", "Products", "Tie", "Weights"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -37,6 +38,14 @@ class Layout:
         return self.atoms[:1]
 
 
+class Heard(NamedTuple):
+    """Of a factor, with inputs as large as can be: the square of what each row makes of them, as if they were
+    independent; and the square of what each column reads."""
+
+    made: Floats
+    read: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class Weights:
     """A constant that a rewrite may scale: by 2^(row - column), the unknowns of what it makes and of what it reads.
@@ -60,6 +69,7 @@ class Weights:
     front: bool = False  # no constant yet: `read`, which a new factor in front of the node scales
     read: ir.Value | None = None
     large: LargeBlocks | None = None
+    heard: Heard | None = None  # where the inputs are known, and each row reads them all
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from halfwise.model.model import Model
 from halfwise.model.weight_facts import fact_of_weight
 from halfwise.model.weights import stored_tensor
 
-__all__ = ["LARGE", "LargeBlocks", "Lines", "blocks", "blocks_of", "is_large", "is_large_in", "stored"]
+__all__ = ["LARGE", "HeldBlocks", "LargeBlocks", "Lines", "blocks", "blocks_of", "is_large", "is_large_in", "stored"]
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -100,6 +100,22 @@ def blocks(array: Array, keep: tuple[int, ...]) -> tuple[Floats, Floats, Floats]
     return np.sum(squares, axis=0) / count, np.max(peaks, axis=0), np.sum(sums, axis=0)
 
 
+class HeldBlocks(NamedTuple):
+    """The blocks of a weight, outputs by inputs: mean square, largest magnitude, sum of magnitudes."""
+
+    square: Floats
+    peak: Floats
+    total: Floats
+
+    @classmethod
+    def of(cls, array: Array, out: int, into: int) -> HeldBlocks:
+        return cls(*(each if out < into else each.T for each in blocks(array, (out, into))))
+
+    def heard(self, cap: Floats) -> Lines:
+        """Of each row, its column j times cap[j]: what inputs of these magnitudes make of each output."""
+        return Lines(self.square @ cap**2, (self.peak * cap).max(axis=1, initial=0.0), self.total @ cap)
+
+
 @dataclass(frozen=True, eq=False)
 class LargeBlocks:
     """The blocks of a large weight, outputs by inputs. They are read when sums over them are asked for; those of the
@@ -126,12 +142,10 @@ class LargeBlocks:
             return _times(self._plain.columns, power[0])
         return self._walked(power, None, unlike).columns
 
-    def reach(self, cap: Floats) -> Floats:
-        """The most that inputs of these magnitudes make of each output."""
-        if (cap == cap[0]).all():
-            return np.asarray(self._plain.rows.total * cap[0])
+    def heard(self, cap: Floats) -> Lines:
+        """As of held ones."""
         with np.errstate(divide="ignore"):
-            return self._walked(None, np.log2(cap), None).rows.total
+            return self.rows(np.log2(cap))
 
     @property
     def _array(self) -> Array:

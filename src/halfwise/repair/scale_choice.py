@@ -23,7 +23,7 @@ _OVERFLOW = 15.99  # log2 of FP16's largest
 _SMALLEST = 24  # 2^-24 is FP16's smallest number: what scales back has to be one, too
 _LOUD, _CALM = 15.0, 13.0  # log2 of an activation: no room for unseen inputs; room
 _REACH = 64
-_SWEEPS = 3
+_SWEEPS = 4
 _NEAR = 2
 _FP32_BOTTOM = -125.0
 _AUDIBLE = 2.0**-14  # an output below is lost in FP16, however its weights are kept
@@ -76,17 +76,17 @@ def choose(flow: ScaleFlow) -> Choice:
     steps = classes.steps.copy()
     for node_read in (follow.read for follow, kept in zip(flow.atoms.follows, classes.kept, strict=True) if not kept):
         steps[classes.labels[node_read]] *= 2  # a square root halves the power
-    for _ in range(_SWEEPS):
-        moved = False
+    for sweep in range(_SWEEPS):
+        moved, late = False, sweep > 0  # what rows can bear by themselves is not asked of what they read
         troubled = np.zeros(classes.count, bool)
-        troubled[everything] = _needs(table, choice.power, everything).troubled
+        troubled[everything] = _needs(table, choice.power, everything, late=late).troubled
         for stage in table.stages:
             batch = stage[troubled[stage]]
             if not len(batch):
                 continue
-            change, borne = _change(_needs(table, choice.power, batch), steps[batch])
+            change, borne = _change(_needs(table, choice.power, batch, late=late), steps[batch])
             if not borne.all():  # what couples channels of a residual stream bears none of them alone
-                together = _needs(table, choice.power, batch, together=True)
+                together = _needs(table, choice.power, batch, late=late, together=True)
                 change = np.where(borne, change, _change(together, steps[batch])[0])
             choice.power[batch] += change
             troubled[batch] = False  # until a neighbour changes
@@ -94,15 +94,16 @@ def choose(flow: ScaleFlow) -> Choice:
                 moved = True
                 troubled[table.neighbours(batch[change != 0])] = True
                 troubled[batch] = False
-        if not moved:
+        if late and not moved:
             break
     for weights in flow.weights:
         _cut(flow, weights, choice)
     return choice
 
 
-def _needs(table: Table, power: Ints, batch: Ints, *, together: bool = False) -> _Need:
-    """What a batch of classes, in growing order, asks for: each alone, or where all move `together`."""
+def _needs(table: Table, power: Ints, batch: Ints, *, late: bool, together: bool = False) -> _Need:
+    """What a batch of classes, in growing order, asks for: each alone, or where all move `together`. What is read too
+    loudly asks `late`."""
     count = len(batch)
     need = _Need({}, np.full(count, -float(_REACH)), np.full(count, float(_REACH)))
     units, local = table.units_of(batch)
@@ -120,6 +121,8 @@ def _needs(table: Table, power: Ints, batch: Ints, *, together: bool = False) ->
         need.allow(local[there], pools.times[there], _OVERFLOW - np.log2(pools.top[there]))
     hard = there & ~pools.soft
     need.ask(local[hard], pools.times[hard], _STEP**2 * pools.blocks[hard] / pools.total[hard])
+    for places, shrinks, error in table.heard_by(batch, power, _TROUBLE / _STEP**2, columns=late, together=together):
+        need.ask(places, shrinks, _STEP**2 * error)
     return need
 
 

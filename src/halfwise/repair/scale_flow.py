@@ -18,9 +18,10 @@ from halfwise.model.operator_slots import SHAPE_READERS
 from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import is_constant, whole
 from halfwise.repair.rule import Ranges
-from halfwise.repair.scale_atoms import PINNED, Floats, Ints, Layout, Weights
-from halfwise.repair.scale_blocks import LargeBlocks, blocks, blocks_of, is_large_in, stored
+from halfwise.repair.scale_atoms import PINNED, Floats, Heard, Ints, Layout, Weights
+from halfwise.repair.scale_blocks import HeldBlocks, LargeBlocks, blocks, blocks_of, is_large_in, stored
 from halfwise.repair.scale_moves import SAME
+from halfwise.repair.scale_norms import norm_reach
 from halfwise.repair.scale_own import own_handler
 from halfwise.repair.scale_products import ScaleProducts
 from halfwise.repair.scale_walk import sizes
@@ -253,21 +254,20 @@ class ScaleFlow(ScaleProducts):
         layout = self._along(source, channels, array.shape[into])
         made = self.atoms.fresh(array.shape[out])
         row, column = (tuple(array.shape[i] if i == at else 1 for i in range(array.ndim)) for at in axes[:2])
-        shapes, known, value = (row, column), bool(np.isfinite(layout.cap).all()), node.inputs[slot]
-        if self._is_large(array) and value is not None:
-            self._note(node, slot, made, shapes, layout.atoms[None], channels, large := LargeBlocks(value, out, into))
-            return self._biased(node, made, channels, large.reach(layout.cap) if known else np.full(1, math.inf))
-        square, peak, total = (each if out < into else each.T for each in blocks(array, (out, into)))
-        self._note(node, slot, made, shapes, layout.atoms[None], channels, (square, peak))
-        return self._biased(node, made, channels, total @ layout.cap if known else np.full(1, math.inf))
+        cap, large = layout.cap, node.inputs[slot] if self._is_large(array) else None
+        of = LargeBlocks(large, out, into) if large is not None else HeldBlocks.of(array, out, into)
+        lines = of.heard(cap) if np.isfinite(cap).all() else None
+        heard = None if lines is None else Heard(lines.square, cap**2)
+        self._note(node, slot, made, (row, column), layout.atoms[None], channels, of, heard)
+        return self._biased(node, made, channels, np.full(1, math.inf) if lines is None else lines.total)
 
     def _note(
         self, node: ir.Node, slot: int, rows: Ints, shapes: tuple[tuple[int, ...], tuple[int, ...]], columns: Ints,
-        axis: int, of: LargeBlocks | tuple[Floats, Floats],
+        axis: int, of: LargeBlocks | HeldBlocks, heard: Heard | None = None,
     ) -> None:  # fmt: skip
-        large, held = (of, (np.zeros((0, 0)),) * 2) if isinstance(of, LargeBlocks) else (None, of)
+        large, held = (of, (np.zeros((0, 0)),) * 2) if isinstance(of, LargeBlocks) else (None, of[:2])
         made = Weights(node, slot, rows, shapes[0], *held, columns, shapes[1], False, node.outputs[0], axis)
-        self.weights.append(replace(made, large=large))
+        self.weights.append(replace(made, large=large, heard=heard))
 
     def _biased(self, node: ir.Node, made: Ints, axis: int, cap: Floats) -> bool:
         array = whole(node.inputs[2]) if len(node.inputs) > 2 else None
@@ -293,7 +293,7 @@ class ScaleFlow(ScaleProducts):
         caps = np.repeat(layout.cap.reshape(groups, inner), outputs // groups, axis=0)
         ones = (1,) * (array.ndim - 2)
         shapes = (outputs, 1, *ones), (outputs, inner, *ones)
-        self._note(node, 1, made, shapes, columns, 1, (square, peak))
+        self._note(node, 1, made, shapes, columns, 1, HeldBlocks(square, peak, total))
         with np.errstate(invalid="ignore"):
             cap = np.nan_to_num((total * caps).sum(axis=1), nan=math.inf, posinf=math.inf)
         return self._biased(node, made, 1, cap)
@@ -313,16 +313,17 @@ class ScaleFlow(ScaleProducts):
             return False
         if array is not None and array.ndim == 2 and rank >= 2 and not is_constant(value):
             return self._linear(node, 1, array, value, (1, 0, rank - 1))
-        if array is None and not is_constant(value) and _is_gate(value) and self.view.rank(other) == rank >= 2:
+        if array is not None or other.dtype is not ir.DataType.FLOAT or is_constant(other):
+            return False
+        layout, wide = self._read(other), self.view.rank(other) == self.view.rank(node.outputs[0])
+        layout = layout if wide and layout.axis == (self.view.rank(other) or 0) - 1 else self._uniform(other)
+        cap = self._mixed_cap(value, other, layout)
+        if is_constant(value) or (_is_gate(value) and wide and rank >= 2):
             self.atoms.pin(self._read(value).atoms)
-            layout = self._read(other)
-            layout = layout if layout.axis == rank - 1 else self._uniform(other)
-            return self._keep(node, layout, layout.axis, capped=False)
-        if array is None and not is_constant(value) and other.dtype is ir.DataType.FLOAT:
-            made = self.atoms.fresh(1)
-            self._multiply(made, [self._uniform(value), self._uniform(other)], (value, other), 1.0)
-            return self._write(node, None, made)
-        return False
+            return self._write(node, layout.axis, layout.atoms, cap)
+        made = self.atoms.fresh(len(layout.atoms))
+        self._multiply(made, [self._uniform(value), layout], (value, other), 1.0)
+        return self._write(node, layout.axis, made, cap)
 
     def _gather(self, node: ir.Node) -> bool:
         """A table that is looked up makes its own scale."""
@@ -351,8 +352,8 @@ class ScaleFlow(ScaleProducts):
         layout = self._along(value, 1, len(scale))
         made = self.atoms.fresh(len(scale))
         size = (len(scale),)
-        square, peak, _ = blocks(scale, (0,))
-        self._note(node, 1, made, (size, size), layout.atoms[:, None], 1, (square[:, None], peak[:, None]))
+        peak = np.abs(scale.astype(np.float64))
+        self._note(node, 1, made, (size, size), layout.atoms[:, None], 1, HeldBlocks.of(scale[:, None], 0, 1))
         deviation = np.sqrt(variance.astype(np.float64) + float(attribute(node, "epsilon", 1e-5)))
         shift = self._offset(node, 2, bias, Layout(0, made, peak), 1)
         moved = self._offset(node, 3, mean, Layout(0, layout.atoms, peak), 1)
@@ -372,21 +373,17 @@ class ScaleFlow(ScaleProducts):
         by_channel = node.op_type in ("InstanceNormalization", "GroupNormalization")
         axis = 1 if by_channel else rank - 1
         extents = sizes(value)
-        if (
-            scale.ndim != 1
-            or extents is None
-            or extents[axis] != len(scale)
-            or (bias is not None and not is_constant(bias))
-        ):
+        if extents is None or scale.shape != (extents[axis],) or (bias is not None and not is_constant(bias)):
             return self._write(node, None, np.array([PINNED]))
         made = self.atoms.fresh(len(scale))
         square, peak, _ = blocks(scale, (0,))
         self.weights.append(Weights(node, 1, made, (len(scale),), square[:, None], peak[:, None]))
+        cap = peak * norm_reach(node, extents)
         if bias is not None:
             array = whole(bias)
             assert array is not None
-            self._offset(node, 2, array, Layout(0, made, peak), 1)
-        return self._write(node, axis, made)
+            cap = cap + self._offset(node, 2, array, Layout(0, made, peak), 1)
+        return self._write(node, axis, made, cap)
 
 
 def _bias_fits(node: ir.Node, size: int) -> bool:

@@ -104,13 +104,16 @@ class ScaleMoves(ScaleWalk):
         axes = self.view.axes(node)
         if value is None:
             return False
-        layout = self._read(value)
-        if layout.axis is None:
-            return self._keep(node, layout, None, capped=False)
-        if axes is None or layout.axis in axes or min(axes) < 0:
-            return self._keep(node, self._uniform(value), None, capped=False)
-        gone = 0 if attribute(node, "keepdims", 1) else sum(axis < layout.axis for axis in axes)
-        return self._keep(node, layout, layout.axis - gone, capped=False)
+        layout, axis = self._read(value), None
+        if layout.axis is not None and (axes is None or layout.axis in axes or min(axes) < 0):
+            layout = self._uniform(value)
+        elif layout.axis is not None and axes is not None:
+            axis = layout.axis - (0 if attribute(node, "keepdims", 1) else sum(each < layout.axis for each in axes))
+        many: int | None = 1  # of a mean or an extreme none is larger than what it is of
+        if node.op_type in ("ReduceSum", "ReduceL1", "ReduceL2"):
+            dims = sizes(value)
+            many = None if axes is None or dims is None else count([dims[each] for each in axes])
+        return self._write(node, axis, layout.atoms, None if many is None else layout.cap * max(many, 1))
 
     def _concat(self, node: ir.Node) -> bool:
         axis, rank = attribute(node, "axis", 0), self.view.rank(node.outputs[0])

@@ -13,6 +13,7 @@ from halfwise.repair.graph_edit import is_constant, whole
 from halfwise.repair.scale_atoms import PINNED, Layout, Weights
 from halfwise.repair.scale_blocks import blocks, stored
 from halfwise.repair.scale_ground import Flow
+from halfwise.repair.scale_norms import norm_reach
 from halfwise.repair.scale_quantised import quantised_handler
 
 __all__ = ["own_handler"]
@@ -53,17 +54,18 @@ def _normalised(flow: Flow, node: ir.Node, layout: Layout, slots: tuple[int, ...
     arrays = [(slot, whole(node.inputs[slot])) for slot in slots if slot < len(node.inputs) and node.inputs[slot]]
     if rank is None or any(array is None or array.ndim != 1 for _, array in arrays):
         return flow._write(node, None, np.array([PINNED]))
-    made = None
+    made, cap = None, np.zeros(1)
     for slot, array in arrays:
         assert array is not None
         if made is None:
             made = flow.atoms.fresh(len(array))
             square, peak, _ = blocks(array, (0,))
             flow.weights.append(Weights(node, slot, made, (len(array),), square[:, None], peak[:, None]))
+            cap = peak * norm_reach(node, [len(array)])
         else:
-            flow._offset(node, slot, array, Layout(0, made, np.zeros(len(made))), 1)
+            cap = cap + flow._offset(node, slot, array, Layout(0, made, np.zeros(len(made))), 1)
     assert made is not None
-    return flow._write(node, rank - 1, made)
+    return flow._write(node, rank - 1, made, cap)
 
 
 def _fused_product(flow: Flow, node: ir.Node) -> bool:

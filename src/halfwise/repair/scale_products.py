@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,8 +10,9 @@ import onnx_ir as ir
 
 from halfwise.model.model import Model
 from halfwise.model.patterns.view import View
+from halfwise.repair.graph_edit import whole
 from halfwise.repair.rule import Ranges
-from halfwise.repair.scale_atoms import PINNED, TYPICAL, Ints, Layout, Weights
+from halfwise.repair.scale_atoms import PINNED, TYPICAL, Floats, Ints, Layout, Weights
 from halfwise.repair.scale_moves import ScaleMoves
 from halfwise.repair.scale_walk import sizes
 
@@ -112,6 +114,14 @@ class ScaleProducts(ScaleMoves):
         made = self.atoms.fresh(size or 1)
         self._multiply(made, both, (left, right), -1.0 if node.op_type == "Div" else 1.0)
         return self._write(node, axis, made)
+
+    def _mixed_cap(self, value: ir.Value, other: ir.Value, layout: Layout) -> Floats | None:
+        """How large a product of matrices may be in each channel of the right one; None where nobody knows."""
+        array, dims = whole(value), sizes(other) or [None]
+        high = self.high(value) if array is None else float(np.abs(array.astype(np.float64)).max(initial=0.0))
+        many = dims[max(len(dims) - 2, 0)]
+        known = many is not None and math.isfinite(high) and bool(np.isfinite(layout.cap).all())
+        return layout.cap * high * many if known and many is not None else None
 
     def _multiply(self, made: Ints, both: Sequence[Layout], values: tuple[ir.Value, ir.Value], sign: float) -> None:
         """The quieter one is pinned where nothing says which may be scaled."""

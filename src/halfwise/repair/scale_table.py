@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from halfwise.model.patterns.norms import find_norms
 from halfwise.repair.distinct import distinct, numbered
-from halfwise.repair.scale_atoms import PINNED, Floats, Ints, Weights
+from halfwise.repair.scale_atoms import PINNED, TYPICAL, Floats, Heard, Ints, Weights
 from halfwise.repair.scale_flow import ScaleFlow
 from halfwise.repair.scale_lines import LargeTable, Pools, Side
+from halfwise.repair.scale_loudness import LoudColumns
 
 __all__ = ["Pools", "Table"]
 
@@ -28,6 +29,20 @@ class _Sides:
     of: Ints
     entry: Ints
     times: Floats
+
+
+class _Touched:
+    """Which of some constants each class scales."""
+
+    def __init__(self, count: int, scaled: Sequence[Ints]) -> None:
+        classes = [distinct(each) for each in scaled]
+        by_class = np.concatenate([np.zeros(0, np.int64), *classes])
+        order = np.argsort(by_class, kind="stable")
+        self._number = np.repeat(np.arange(len(classes)), [len(each) for each in classes])[order]
+        self._first = np.searchsorted(by_class[order], np.arange(count + 1))
+
+    def numbers(self, batch: Ints) -> Ints:
+        return distinct(self._number[_ranges(self._first[batch], self._first[batch + 1])[0]])
 
 
 class Table:
@@ -54,11 +69,10 @@ class Table:
         self._side_group = np.cumsum((np.diff(keys, axis=1, prepend=np.nan) != 0).any(axis=0))
         self._first_side = np.searchsorted(sides.of, np.arange(classes.count + 1))
         self._large = [self._dense(weights) for weights in flow.weights if weights.large and not self._is_line(weights)]
-        reads = [distinct(np.concatenate([each.rows.classes, each.columns.classes])) for each in self._large]
-        by_class = np.concatenate([np.zeros(0, np.int64), *reads])
-        order = np.argsort(by_class, kind="stable")
-        self._reader = np.repeat(np.arange(len(reads)), [len(each) for each in reads])[order]
-        self._first_reader = np.searchsorted(by_class[order], np.arange(classes.count + 1))
+        both = [np.concatenate([each.rows.classes, each.columns.classes]) for each in self._large]
+        self._large_of = _Touched(classes.count, both)
+        self._heard = [self._loud_columns(weights) for weights in flow.weights if weights.heard is not None]
+        self._heard_of = _Touched(classes.count, [each.classes for each in self._heard])
         self.stages = self._stages(flow)
 
     def units_of(self, batch: Ints) -> tuple[Ints, Ints]:
@@ -95,6 +109,15 @@ class Table:
         found += [each for large in self._readers(batch) for each in large.pools(place, power, together=together)]
         return Pools.joined([pools for pools, _ in found]), np.concatenate([places for _, places in found])
 
+    def heard_by(
+        self, batch: Ints, power: Ints, above: float, *, columns: bool, together: bool = False
+    ) -> list[tuple[Ints, Floats, Floats]]:
+        """What columns of unlike loudness ask of these classes, where it is much: of rows, and of the columns."""
+        place = np.full(self._classes.count, _NONE)
+        place[batch] = np.arange(len(batch))
+        found = (self._heard[number] for number in self._heard_of.numbers(batch))
+        return [ask for each in found for ask in each.asks(place, power, above, columns=columns, together=together)]
+
     def neighbours(self, batch: Ints) -> Ints:
         """The classes that share a constant with these, themselves among them."""
         entry = self._side_entry[_ranges(self._first_side[batch], self._first_side[batch + 1])[0]]
@@ -107,8 +130,7 @@ class Table:
 
     def _readers(self, batch: Ints) -> list[LargeTable]:
         """The large constants that these classes scale."""
-        places = _ranges(self._first_reader[batch], self._first_reader[batch + 1])[0]
-        return [self._large[number] for number in distinct(self._reader[places])]
+        return [self._large[number] for number in self._large_of.numbers(batch)]
 
     # -- made once ----------------------------------------------------------------------------------------------------
 
@@ -163,8 +185,19 @@ class Table:
 
     def _dense(self, weights: Weights) -> LargeTable:
         assert weights.large is not None
+        return LargeTable(weights.large, *self._both(weights))
+
+    def _loud_columns(self, weights: Weights) -> LoudColumns:
+        """A row is as loud as what it is added to: a bias, a residual stream."""
+        assert weights.heard is not None
+        units = self._unit[weights.rows]
+        beside = np.where(self._label[units] == PINNED, 0.0, TYPICAL * self.loud[units])
+        made = np.maximum(weights.heard.made, np.where(np.isfinite(beside), beside, 0.0) ** 2)
+        return LoudColumns.of(Heard(made, weights.heard.read), *self._both(weights))
+
+    def _both(self, weights: Weights) -> tuple[Side, Side]:
         rows, columns = (Side(self._label[units], self.times[units]) for units in self._crossing(weights))
-        return LargeTable(weights.large, rows, columns)
+        return rows, columns
 
     def _line(self, index: int, weights: Weights) -> Iterator[tuple[NDArray[np.generic], ...]]:
         rows, columns = self._crossing(weights)

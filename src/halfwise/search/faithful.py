@@ -15,7 +15,7 @@ from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
 from halfwise.precision.sites import Sites
-from halfwise.repair import Rule
+from halfwise.repair import Repair, Rule
 from halfwise.search.attempt import RepairSet
 from halfwise.search.context import EvaluationContext
 from halfwise.search.departure import departure
@@ -43,7 +43,7 @@ class Faithfulness:
         Measured rule by rule: each against the answers that it found, so that bounds add up and none hides another.
         """
         steps = _steps(repairs)
-        tightest = min(rule.bound for rule, _ in repairs)
+        tightest = min(map(_bound, repairs))
         if len(steps) > 1 and tightest > 0.0 and not any(rule.lossy for rule, _ in repairs):
             whole = self.context.judge(sites, self.feeds).measure(Assignment(sites, {}))
             if departure(whole.outputs, self._floats) <= tightest:
@@ -55,10 +55,9 @@ class Faithfulness:
             after = self.answers(sites if count == len(steps) else self.context.sites(model, self.choices), step[0][0])
             if after is None:
                 return False
-            bound = max(rule.bound for rule, _ in step)
             kinds, pairs = self.context.question.tolerance.kinds, zip(before, after, strict=True)
             moved = max(departure(sample_error(a, b, kinds=kinds).outputs, self._floats) for a, b in pairs)
-            if moved > bound:
+            if moved > max(map(_bound, step)):
                 self.context.failures.unfaithful(step[0][0].name, moved)
                 return False
             before = after
@@ -78,12 +77,17 @@ class Faithfulness:
         return frozenset(v.name or "" for v in outputs if v.dtype and v.dtype.is_floating_point())
 
 
+def _bound(entry: tuple[Rule, Repair]) -> float:
+    rule, repair = entry
+    return max(rule.bound, repair.loses)
+
+
 def _steps(repairs: RepairSet) -> list[RepairSet]:
     """Rule by rule; neighbours that promise the same bits are one step."""
     found: list[RepairSet] = []
     for entry in repairs:
-        last = found[-1][-1][0] if found else None
-        alike = last is not None and (last.id == entry[0].id or last.bound == entry[0].bound == 0.0)
+        last = found[-1][-1] if found else None
+        alike = last is not None and (last[0].id == entry[0].id or _bound(last) == _bound(entry) == 0.0)
         if alike:
             found[-1] = (*found[-1], entry)
         else:

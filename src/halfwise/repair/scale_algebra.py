@@ -1,0 +1,40 @@
+"""What a scaling by powers of two does, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from halfwise.core.wording import listed
+from halfwise.repair.distinct import distinct
+
+__all__ = ["algebra"]
+
+_Edits = Sequence[dict[str, Any]]
+
+
+def algebra(
+    constants: _Edits,
+    fronts: _Edits,
+    epsilons: _Edits,
+    after: _Edits,
+    entries: _Edits = (),
+    terms: _Edits = (),
+    behind: _Edits = (),
+    emptied: Sequence[str] = (),
+) -> str:
+    parts = [f"{edit['node']}: what it reads * 2^{edit['power']}" for edit in fronts]
+    parts += [f"{edit['node']}: what it picks * 2^{edit['power']}" for edit in behind]
+    parts += [f"input {edit['input']} * 2^{edit['power']}" for edit in entries]
+    parts += [f"{edit['node']}: {edit['power']} log(2) taken into account" for edit in terms]
+    for edit in constants:
+        powers = distinct(np.asarray(edit["powers"]))
+        span = f"2^{powers[0]}" if len(powers) == 1 else f"2^{powers[0]}..2^{powers[-1]} by channel"
+        parts.append(f"{edit['node']}: input {edit['slot']} * {span}")
+    parts += [f"{edit['node']}: epsilon * 4^{edit['power']}" for edit in epsilons]
+    tail = ", scaled back right behind" if after else ", which cancel"
+    if emptied:
+        tail += f"; weights of {listed(emptied, 4, str)} below 2^-126 become 0"
+    return f"f(2^k x) = 2^k f(x): {listed(parts, 4, str, '; ')}{tail}"
