@@ -60,9 +60,11 @@ class ScaleWalk:
 
     def _along(self, value: ir.Value, axis: int, size: int) -> Layout:
         """A tensor's unknowns, one for each of `size` channels along an axis."""
-        layout = self._read(value)
+        return self._spread(self._read(value), axis, size)
+
+    def _spread(self, layout: Layout, axis: int, size: int) -> Layout:
         if layout.axis != axis or len(layout.atoms) != size:
-            layout = self._uniform(value)
+            layout = self._as_one(layout)
         return Layout(axis, np.broadcast_to(layout.atoms, size), np.broadcast_to(layout.cap, size))
 
     def _uniform(self, value: ir.Value) -> Layout:
