@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tests.models.zoo.graph_writer import GraphWriter
 
-__all__ = ["NORMS", "decoder", "decoder_inputs"]
+__all__ = ["NORMS", "decoder", "decoder_inputs", "interrupted"]
 
 NORMS = ("operator", "divided", "square by product", "reciprocal", "power", "sum", "cast")
 WIDTH, HEADS, TOKENS = 32, 2, 8
@@ -55,6 +55,18 @@ def decoder(norm: str, layers: int = 2, massive: float = 3e5, *, behind: bool = 
     logits = writer.op("MatMul", [_norm(writer, norm, x, "/norm"), matrix("head", WIDTH, 40)], "/head")
     writer.output(logits, "logits", [1, TOKENS, 40])
     return writer.model(opset=23 if norm == "operator" else 17)
+
+
+def interrupted(norm: str) -> onnx.ModelProto:
+    """A stream that a norm behind each sum interrupts; two of the sums are loud."""
+    rng, writer = np.random.default_rng(3), GraphWriter("interrupted")
+    x = writer.input("embeddings", [1, TOKENS, WIDTH])
+    for layer, size in enumerate((3e4, 1.0, 3e4)):
+        weight = writer.weight(f"w{layer}", (size * rng.standard_normal((WIDTH, WIDTH))).astype(np.float32))
+        total = writer.op("Add", [x, writer.op("MatMul", [x, weight], f"/{layer}")], f"/{layer}")
+        x = _norm(writer, norm, total, f"/{layer}/norm")
+    writer.output(x, "y", [1, TOKENS, WIDTH])
+    return writer.model(opset=17)
 
 
 def decoder_inputs(count: int = 4, size: float = 4.0) -> list[dict[str, NDArray[np.float32]]]:

@@ -253,6 +253,13 @@ def near_misses() -> dict[str, Graph]:
         used = g.op("Cast", [g.op("Less", [mask, g.number(-1.0)], "")], "", to=TensorProto.FLOAT)
         return g.op("Mul", [g.op("Add", [g.scores, mask], ""), used], "")
 
+    def cancelled(g: Graph) -> str:
+        """0 behind the repair, and -5e9 in front of it."""
+        one, other = scaled_mask(g, -1e12), g.causal(-1.005e12)
+        same = g.op("Equal", [g.op("Sub", [one, other], ""), g.number(0.0)], "")
+        masked = g.op("Add", [g.op("Add", [g.scores, one], ""), other], "")
+        return g.op("Where", [same, masked, g.scores], "")
+
     def nowhere() -> Graph:
         made = Graph()
         chosen = made.op("Where", [made.bools(), made.scores, made.number(-1e9)], "")
@@ -274,6 +281,7 @@ def near_misses() -> dict[str, Graph]:
             lambda g: g.op("Add", [g.scores, g.number(np.linspace(-1e9, -1e6, TOKENS))], "")
         ),
         "compared with": graph(compared),
+        "compared with one another": graph(cancelled),
         "shown": shown(),
         "the logarithm is shown": log_softmax(),
         "no softmax": nowhere(),

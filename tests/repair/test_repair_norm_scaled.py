@@ -70,3 +70,23 @@ def test_squares_that_fp16_makes_subnormal_are_scaled_up(name: str, size: float)
     assert len(ways(found)) == 1
     assert found.deviation < LOOSE
     assert found.after < 0.5 and found.after < 1.1 * found.before
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_an_epsilon_that_fp16_still_rounds_away_is_no_guard_of_quiet_rows(outside: bool) -> None:
+    graph = Graph()
+
+    def guarded(g: Graph, variance: str) -> str:
+        return variance if outside else g.op("Add", [variance, g.number(1e-12)], "")
+
+    def quotient(g: Graph, c: str, variance: str) -> str:
+        root = g.op("Sqrt", [variance], "")
+        return g.op("Div", [c, g.op("Add", [root, g.number(1e-10)], "") if outside else root], "")
+
+    normal = written(graph, graph.input("x", [2, 5, WIDTH]), [1], guard=guarded, quotient=quotient)
+    graph.output(normal, "y", [2, 5, WIDTH])
+    rows = np.float32(0.02) * RNG.standard_normal((2, 5, WIDTH)).astype(np.float32)
+    rows[1] = 0.0
+    found = effect(RULE, graph.model(), [{"x": rows}])
+    assert ways(found) == ["by rows"]
+    assert found.deviation < LOOSE and found.after < 0.5

@@ -266,6 +266,15 @@ def test_a_token_beside_what_overflows_is_scaled_with_it(repeated: bool) -> None
     assert {"n_a", "n_t" if repeated else "n_c", "n_y"} <= changed(found)
 
 
+def test_a_constant_that_is_joined_twice_takes_one_power_a_place() -> None:
+    nodes = [node("MatMul", "x w1", "a"), node("Concat", "token a token", "c", axis=1), node("MatMul", "c w2", "y")]
+    weights = [weight("w1", normal(1, 8, 8, scale=1e5)), weight("w2", normal(2, 8, 8, scale=1e-6))]
+    weights += [weight("token", normal(3, 1, 1, 8, scale=1e5))]
+    proto = model(nodes, [value("x", shape=(1, 4, 8))], [value("y", shape=(1, 6, 8))], weights)
+    found = effect(RESCALE, proto, rows(9, 1, 4, 8))
+    assert found.before > 1 > found.after and found.bit_identical
+
+
 def test_a_sum_with_something_unscaled_stays() -> None:
     found = effect(RESCALE, mlp(node("Relu", "a", "r"), node("Add", "r x", "b")), rows())
     assert "n_a" not in changed(found)

@@ -22,7 +22,7 @@ from halfwise.repair.scale_logs import SCALE_LOGS
 from halfwise.repair.scale_products import rounds_anew
 from halfwise.verbs.fix.fix import FixResult, fix
 from tests.models.build import model, node, value, weight
-from tests.models.decoders import NORMS, decoder, decoder_inputs
+from tests.models.decoders import NORMS, decoder, decoder_inputs, interrupted
 from tests.models.zoo import SHAPES
 from tests.support.repairing import effect
 
@@ -88,6 +88,19 @@ def test_two_factors_of_a_product_that_is_read_as_it_is_take_opposite_powers() -
     assert classes.times[left] == -classes.times[right]
 
 
+@pytest.mark.parametrize("loud", [False, True])
+def test_a_norm_whose_constants_are_inside_has_no_power_unless_its_result_is_loud(loud: bool) -> None:
+    atoms = Atoms()
+    x, inverse, gained, made = (atoms.fresh(1) for _ in range(4))
+    atoms.tie(inverse, x, -1.0)
+    atoms.stand(gained, inverse, 1.0)
+    atoms.product(made, x, gained, 1.0)
+    if loud:
+        atoms.free_loud(made)
+    labels = solve(atoms).labels
+    assert [bool(labels[each][0]) for each in (x, made, gained)] == [True, loud, not loud]
+
+
 # -- a residual stream that leaves FP16's range ------------------------------------------------------------------------
 
 
@@ -131,6 +144,15 @@ def test_a_quiet_stream_that_grows_to_3e5_needs_none_either(norm: str, size: flo
     result = fix(proto, inputs)
     assert result.met and all(name.startswith("/layers.0/norm1/") for name in result.fp32_nodes)  # a quiet square
     assert len(result.fp32_nodes) <= (2 if norm == "gained quotient" else 0)
+    assert departs(result, proto, inputs[0]) <= 1e-5
+
+
+@pytest.mark.parametrize("norm", ["divided", "quotient", "gained quotient"])
+def test_a_loud_stream_that_norms_interrupt_needs_none(norm: str) -> None:
+    """Each sum is normalised, and what a norm makes is added to what overflows."""
+    proto, inputs = interrupted(norm), decoder_inputs(size=1.0)
+    result = fix(proto, inputs)
+    assert result.met and result.fp32_nodes == ()
     assert departs(result, proto, inputs[0]) <= 1e-5
 
 

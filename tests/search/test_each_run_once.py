@@ -103,6 +103,13 @@ def test_a_mask_is_as_large_in_any_input() -> None:
         assert (louder["m"] == 1.0) == known and louder["y"] > 1.0
 
 
+def test_the_value_of_an_old_pad_is_no_tensor() -> None:
+    nodes = [node("Pad", "x", "p", pads=[0, 1], value=1.0), node("Mul", "p p", "y")]
+    sites, stepper = Sites(load(model(nodes, [value("x")], [value("y")], [], opset=10))), Stepper(Emulator())
+    seen = [tensor_statistics(stepper, sites, {"x": np.full(4, size, np.float32)}) for size in (1.0, 2.0)]
+    assert {each.name: times > 1.0 for each, times in headroom(sites, seen).louder.items()}["y"]
+
+
 def test_behind_what_may_overflow_nothing_is_walked() -> None:
     nodes = [*squares().graph.node, *(node("Neg", name, made) for name, made in pairwise(["y", *"abcdefghijklm", "z"]))]
     weights = [weight("small", np.float32(1e-3))]

@@ -173,8 +173,7 @@ def _written(result: str | None, steps: Steps) -> tuple[list[onnx.NodeProto], st
 class Emulator:
     """Builds runnable emulations of one model, on one device; rounded weights are kept for the next one.
 
-    `walked` is told in a walk through a model how many of its parts are done. Finished walks are `kept`. In a stream
-    (`in_a_row`) a session runs once for every step.
+    `walked` is told how many parts of a walk are done. Finished walks are `kept`. A stream runs a session `in_a_row`.
     """
 
     def __init__(
@@ -186,8 +185,7 @@ class Emulator:
         in_a_row: bool = False,
     ) -> None:
         check_casts(device)
-        self.profile = profile
-        self.device = device
+        self.profile, self.device = profile, device
         self.walked = walked
         self.kept = kept or KeptWalks()
         self.in_a_row = in_a_row

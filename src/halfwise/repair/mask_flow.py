@@ -164,9 +164,9 @@ class _Flow:
             return factor is not None and self._carry(node, first.times(factor))
         if op in ("Add", "Sub"):
             return self._sum(node, reads)
-        if op == "Equal":  # to a small number: no mask is that, however large it is
+        if op == "Equal":  # to a small number: no mask is that, however large it is, but two may cancel
             number = self.view.scalar(node.inputs[1 - next(iter(reads))]) if len(reads) == 1 else None
-            return number is not None and abs(number) <= 1.0
+            return number is not None and abs(number) <= 1.0 and (first.high <= 0.0 or first.low >= 0.0)
         if op in SHAPE_READERS:
             return True
         if op == "ReduceMax":  # of a softmax written out: x - max(x)

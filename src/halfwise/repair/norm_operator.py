@@ -108,7 +108,7 @@ class NormOperator:
         if way is None:
             if not scaled or place.batch_normalization is not None or not needs_scaling(place.square, ranges):
                 return None
-            shift = shift_for(place.square, place.epsilon, ranges)
+            shift = shift_for(place.square, place.epsilon, place.guard, ranges)
             way = {"way": "by rows" if shift is None else "shifted", "shift": shift}
         return Repair.equation(self.id, place.pattern.nodes, _ALGEBRA[way["way"]], {**place.parameters(), **way})
 

@@ -5,7 +5,8 @@ c / sqrt(mean(c^2) + e) = c' / sqrt(mean(c'^2) + e / s^2); an epsilon added behi
 
 With a constant s = 2^k nothing but exponents changes; k is below 0 where squares would be subnormal. The epsilon must
 survive, too: where e / 4^k would be no FP16 number, s is max(|c|) of each row instead, and at least sqrt(e): then no
-square exceeds 1, and the mean of the squares or the epsilon is at least 1 / n.
+square exceeds 1, and the mean of the squares or the epsilon is at least 1 / n. Where FP16 has no such number, s is at
+least its smallest one.
 """
 
 from __future__ import annotations
@@ -35,17 +36,19 @@ def needs_scaling(square: str, ranges: Ranges) -> bool:
     return not (high == 0.0 or _QUIET <= high <= _FITS)
 
 
-def shift_for(square: str, epsilon: float, ranges: Ranges) -> int | None:
+def shift_for(square: str, epsilon: float, guard: str, ranges: Ranges) -> int | None:
     """The k of the constant factor 2^-k; None where none brings squares into range and keeps the epsilon."""
     high = ranges.high.get(square, math.inf)
     if not math.isfinite(high):
         return None
     if high < _QUIET:
         least = math.ceil(math.log2(epsilon / _FITS) / 2) if epsilon else -_MOST
-        shift = max(math.ceil(math.log2(math.sqrt(high) / _AMPLE)), least, -_MOST)
-        return shift if shift < 0 else None
-    shift = max(1, math.ceil(math.log2(2.0 * math.sqrt(high) / _WIDEST)))
-    return shift if epsilon == 0.0 or epsilon * 4.0**-shift >= _SMALLEST else None
+        shift = min(-1, max(math.ceil(math.log2(math.sqrt(high) / _AMPLE)), least, -_MOST))
+        kept = epsilon * (2.0 if guard.endswith("outside") else 4.0) ** -shift
+    else:
+        shift = max(1, math.ceil(math.log2(2.0 * math.sqrt(high) / _WIDEST)))
+        kept = epsilon * 4.0**-shift
+    return shift if epsilon == 0.0 or kept >= _SMALLEST else None
 
 
 def write_scaled(edit: GraphEdit, opset: int, x: ir.Value, told: Mapping[str, Any]) -> ir.Value:
@@ -53,7 +56,8 @@ def write_scaled(edit: GraphEdit, opset: int, x: ir.Value, told: Mapping[str, An
     axes, epsilon, shift = told["axes"], told["epsilon"], told["shift"]
     by, _, outside = str(told["guard"]).partition(" ")
     centred = edit.op("Sub", [x, _reduced(edit, opset, "ReduceMean", x, axes)]) if told["centred"] else x
-    floor = epsilon if outside else math.sqrt(epsilon)
+    own = epsilon if outside else math.sqrt(epsilon)
+    floor = max(own, _SMALLEST)
     guard: ir.Value | None = None
     if shift is not None:
         small = edit.op("Mul", [centred, edit.constant(2.0**-shift)])
@@ -64,6 +68,8 @@ def write_scaled(edit: GraphEdit, opset: int, x: ir.Value, told: Mapping[str, An
             size = edit.op("Max", [size, edit.constant(floor)])
             guard = edit.op("Div", [edit.constant(floor), size])
             guard = guard if outside else edit.op("Mul", [guard, guard])
+            if own < floor:
+                guard = edit.op("Mul", [guard, edit.constant(epsilon / (floor if outside else floor**2))])
         small = edit.op("Div", [centred, size])
     variance = _reduced(edit, opset, "ReduceMean", edit.op("Mul", [small, small]), axes)
     if told["factor"] != 1.0:

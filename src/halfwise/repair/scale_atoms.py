@@ -100,6 +100,7 @@ class Atoms:
     _ties: list[Tie] = field(default_factory=list)
     _products: list[tuple[Ints, Ints, Ints, Floats]] = field(default_factory=list)
     _stands: list[Tie] = field(default_factory=list)
+    _loud: list[Ints] = field(default_factory=list)
 
     def fresh(self, number: int) -> Ints:
         self.count += number
@@ -134,6 +135,13 @@ class Atoms:
         for made, source, ratio in self._stands:
             read[made], ratios[made] = source, ratio
         return read, ratios
+
+    def free_loud(self, atoms: Ints) -> None:
+        """They scale what FP16 has no room for: no guess pins them."""
+        self._loud.append(atoms)
+
+    def loud(self) -> Ints:
+        return np.concatenate([np.zeros(0, np.int64), *self._loud])
 
     def ties(self) -> list[Tie]:
         return self._ties

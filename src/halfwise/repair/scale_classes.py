@@ -53,7 +53,7 @@ def solve(atoms: Atoms) -> Classes:
     nothing decides is free, the other one is pinned."""
     forest = _Forest(atoms.count)
     forest.merge(atoms.ties())
-    products, follows, stands = atoms.products(), list(atoms.follows), atoms.stands()
+    products, follows = atoms.products(), list(atoms.follows)
     kept = [False] * len(follows)
     waiting = np.ones(len(products.made), bool)
     for _ in range(_ROUNDS):
@@ -70,7 +70,7 @@ def solve(atoms: Atoms) -> Classes:
             continue
         if not waiting.any():
             break
-        forest.merge(_as_it_stands(forest, products, waiting, stands) or _guessed(forest, products, waiting))
+        forest.merge(_as_it_stands(forest, products, waiting, atoms) or _guessed(forest, products, waiting))
     forest.merge([_pinned(side[waiting]) for side in (products.made, products.left, products.right)])
     # What is behind a root that is not kept sees its value as it is.
     forest.merge([_pinned(follow.made) for follow, is_kept in zip(follows, kept, strict=True) if not is_kept])
@@ -82,16 +82,20 @@ def solve(atoms: Atoms) -> Classes:
     return classes
 
 
-def _as_it_stands(forest: _Forest, products: Products, waiting: Bools, stands: tuple[Ints, Floats]) -> list[Tie]:
-    """Of x and what constants make of 1 / x, as of a norm, or the like: the constants stay as they are."""
-    read, ratios = stands
+def _as_it_stands(forest: _Forest, products: Products, waiting: Bools, atoms: Atoms) -> list[Tie]:
+    """Of x and what constants make of 1 / x, as of a norm: they stay as they are, and the product has no power, unless
+    that is tied to what has to be scaled."""
+    read, ratios = atoms.stands()
     ties: list[Tie] = []
-    for one, other in ((products.left, products.right), (products.right, products.left)):
-        one, other = one[waiting], other[waiting]
+    quiet = waiting & ~np.isin(forest.label[products.made], forest.label[atoms.loud()])
+    left, right, sign = products.left[quiet], products.right[quiet], products.sign[quiet]
+    for one, other in ((left, right), (right, left)):
         at, ratio = one, np.ones(len(one))
         for _ in range(_CONSTANTS):
             at, ratio = read[at], ratio * ratios[at]
-            found = (at != PINNED) & (forest.label[at] == forest.label[other]) & (forest.label[one] != forest.label[at])
+            cancels = np.abs(ratio * forest.times[at] + sign * forest.times[other]) < _SAME
+            found = cancels & (at != PINNED) & (forest.label[at] == forest.label[other])
+            found &= forest.label[one] != forest.label[at]
             if found.any():
                 ties.append((one[found], at[found], ratio[found]))
                 break

@@ -125,12 +125,14 @@ class ScaleMoves(ScaleWalk):
         if not axes:
             return False
         own = axis if axes <= {None, axis} else next(iter(axes)) if len(axes) == 1 else None
-        given = {v: self._source(node, slot, v, own) for slot, v in enumerate(values) if is_constant(v)}
-        found = [given.get(value) or self._read(value) for value in values]
+        found = [
+            self._source(node, slot, value, own) if is_constant(value) else self._read(value)
+            for slot, value in enumerate(values)
+        ]
         extents = [(sizes(value) or [None] * rank)[axis] for value in values]
         if all(layout.axis in (None, axis) for layout in found) and all(isinstance(size, int) for size in extents):
-            pairs = [(v, s) for v, s in zip(values, extents, strict=True) if isinstance(s, int)]
-            parts = [given.get(value) or self._along(value, axis, size) for value, size in pairs]
+            pairs = [(layout, s) for layout, s in zip(found, extents, strict=True) if isinstance(s, int)]
+            parts = [self._spread(layout, axis, size) for layout, size in pairs]
             return self._write(
                 node, axis, np.concatenate([p.atoms for p in parts]), np.concatenate([p.cap for p in parts])
             )

@@ -19,6 +19,9 @@ from halfwise.repair.scale_classes import Classes, solve
 __all__ = ["ScaleWalk", "count", "sizes"]
 
 
+_LOUD = 2.0**15  # no room for inputs not seen
+
+
 class ScaleWalk:
     """Reads and writes the unknowns of tensors; who derives from it says what nodes do with them."""
 
@@ -51,6 +54,8 @@ class ScaleWalk:
     def _write(self, node: ir.Node, axis: int | None, atoms: Ints, cap: Floats | None = None) -> bool:
         value = node.outputs[0]
         cap = np.full(len(atoms), math.inf) if cap is None else np.broadcast_to(cap, atoms.shape)
+        if self.high(value) > _LOUD:
+            self.atoms.free_loud(atoms)
         self.layouts[value] = Layout(axis, atoms, np.minimum(cap, self.high(value)))
         return True
 
@@ -60,9 +65,11 @@ class ScaleWalk:
 
     def _along(self, value: ir.Value, axis: int, size: int) -> Layout:
         """A tensor's unknowns, one for each of `size` channels along an axis."""
-        layout = self._read(value)
+        return self._spread(self._read(value), axis, size)
+
+    def _spread(self, layout: Layout, axis: int, size: int) -> Layout:
         if layout.axis != axis or len(layout.atoms) != size:
-            layout = self._uniform(value)
+            layout = self._as_one(layout)
         return Layout(axis, np.broadcast_to(layout.atoms, size), np.broadcast_to(layout.cap, size))
 
     def _uniform(self, value: ir.Value) -> Layout:

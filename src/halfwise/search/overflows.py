@@ -110,7 +110,8 @@ def headroom(sites: Sites, seen: Sequence[TensorStatistics]) -> Headroom:
 def _numbers(sites: Sites) -> frozenset[float]:
     """The magnitudes of its scalar constants."""
     held = [value.const_value for value in sites.model.graph.initializers.values()]
-    fills = [node.attributes["value"].as_tensor() for node in sites.model.graph if "value" in node.attributes]
+    named = [node.attributes["value"] for node in sites.model.graph if "value" in node.attributes]
+    fills = [each.as_tensor() for each in named if each.type is ir.AttributeType.TENSOR]
     single = [np.asarray(each.numpy()) for each in (*held, *fills) if each is not None and each.size == 1]
     return frozenset(abs(float(array.reshape(-1)[0])) for array in single if array.dtype.kind == "f")
 
