@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -72,8 +73,10 @@ def test_every_call_that_opens_text_names_its_encoding() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="this is Windows")
 def test_the_main_job_runs_without_what_only_posix_has(tmp_path: Path) -> None:
+    """In a folder of its own for temporary files: its locks lock nothing, so that it clears away what others hold."""
     words = [sys.executable, "-c", PLAYED, str(tmp_path / "out")]
-    ran = subprocess.run(words, capture_output=True, text=True)
+    apart = {**os.environ, "TMPDIR": str(tmp_path)}
+    ran = subprocess.run(words, capture_output=True, text=True, env=apart)
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert "HW201" in ran.stdout and ran.stderr == ""
     written = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
