@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from halfwise.cli.supervise import _once
 from tests.models.build import model, node, value
 from tests.support.says import Says
 
@@ -145,6 +147,23 @@ def test_ctrl_c_reaches_the_child_once_from_the_terminal_or_from_outside() -> No
         press(running.pid)
         out, err = running.communicate(timeout=60)
         assert (running.returncode, out, err) == (130, "", "") and gone(child)
+
+
+@pytest.mark.parametrize(
+    ("arrive", "presses"),
+    [("o", 1), ("h", 1), ("oh", 1), ("ho", 1), ("ohoh", 2), ("hooh", 2), ("hoho", 2), ("hh", 2), ("oo", 2), ("hoh", 2)],
+)
+def test_a_ctrl_c_counts_once_however_late_the_other_half_of_it_is(arrive: str, presses: int) -> None:
+    """`o` comes from the terminal, `h` from the parent, which counts it."""
+    end, raised = mmap.mmap(-1, 3), 0
+    press = _once(end)
+    for half in arrive:
+        end[2] += half == "h"
+        try:
+            press(signal.SIGINT, None)
+        except KeyboardInterrupt:
+            raised += 1
+    assert raised == presses
 
 
 def test_signals_end_a_command_that_was_run_again_as_any_other() -> None:

@@ -94,6 +94,26 @@ def test_what_is_flattened_has_the_length_that_a_product_reads() -> None:
     assert sizes_that_run(given, None) == OpenSizes(apart={"length": 269})
 
 
+def test_a_picture_is_as_large_as_its_table_of_positions() -> None:
+    """9 patches of 8 x 8 and a token in front; all four dimensions are open."""
+    nodes = [
+        node("Conv", "x k", "patches", strides=[8, 8]),
+        node("Reshape", "patches flat", "rows"),
+        node("Transpose", "rows", "tokens", perm=[0, 2, 1]),
+        node("Concat", "cls tokens", "all", axis=1),
+        node("Add", "all table", "y"),
+    ]
+    weights = [
+        weight("k", np.ones((6, 3, 8, 8), "f4")),
+        weight("flat", np.array([1, 6, -1])),
+        weight("cls", np.ones((1, 1, 6), "f4")),
+        weight("table", np.ones((1, 10, 6), "f4")),
+    ]
+    shape = ("batch_size", "num_channels", "height", "width")
+    given = load(model(nodes, [value("x", shape=shape)], [value("y", shape=None)], weights))
+    assert sizes_that_run(given, None) == OpenSizes(apart={"height": 24, "width": 24, "num_channels": 3})
+
+
 def test_a_length_is_that_of_the_input_that_it_is_called_after() -> None:
     """Frames beyond the stated length are 0, as speech recognisers mask them; a window needs 20 samples."""
     nodes = [

@@ -328,12 +328,12 @@ def test_synthetic_floats_are_both_normal_and_uniform_on_both_sides() -> None:
 def test_synthetic_integers_stay_in_their_bounds() -> None:
     specs = [
         InputSpec("ids", I64, (400,), most=9),
-        InputSpec("mask", I64, (400,)),
+        InputSpec("kinds", I64, (400,)),
         InputSpec("b", np.dtype(np.bool_), (400,), most=5),
     ]
     feed = load_samples(specs, None).search[0]
     assert np.unique(feed["ids"]).tolist() == list(range(10))
-    assert np.unique(feed["mask"]).tolist() == [0, 1]
+    assert np.unique(feed["kinds"]).tolist() == [0, 1]
     assert feed["b"].dtype == np.bool_ and np.unique(feed["b"]).tolist() == [False, True]
 
 

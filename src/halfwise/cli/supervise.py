@@ -28,8 +28,8 @@ Handler = Callable[[int, FrameType | None], None]
 
 _CODES = (0, 1, 2, 3, 130)  # of a command
 _NONE = 255
+_PRESSES = 2  # the byte that counts Ctrl-C handed on
 _HANDED_ON = ("SIGINT", "SIGTERM", "SIGHUP")
-_ONE_PRESS_S = 0.5  # a Ctrl-C reaches the child twice: from the terminal and from its parent
 _GRACE_S = 10.0  # for a child that is asked to end: native code may hear nothing of it
 
 
@@ -39,7 +39,7 @@ def supervised(command_line: Callable[[], None]) -> None:
     if not hasattr(os, "fork"):
         command_line()
         return
-    box, end = BlackBox(), mmap.mmap(-1, 2)  # the code of the command, and the signal that asked it to end
+    box, end = BlackBox(), mmap.mmap(-1, 3)  # the command's code, the signal that asked it to end, Ctrl-C handed on
     handlers = {number: signal.getsignal(number) for number in _handed_on()}
     started = time.monotonic()
     while True:
@@ -96,7 +96,7 @@ def _forked(box: BlackBox, limits: Allowance, said: int | None, handlers: Mappin
         for number, handler in handlers.items():
             signal.signal(number, handler if handler is not signal.SIG_DFL else _in_order(end))
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, _once())
+            signal.signal(signal.SIGINT, _once(end))
         if limits.memory:
             limit_memory(limits.memory)
         if said is not None:
@@ -127,7 +127,9 @@ def _to(child: int, end: mmap.mmap) -> Handler:
     """Hands a signal on. A child that does not end in time is killed."""
 
     def hand_on(number: int, frame: FrameType | None) -> None:
-        if number != signal.SIGINT:
+        if number == signal.SIGINT:
+            end[_PRESSES] = (end[_PRESSES] + 1) % 256
+        else:
             end[1] = number
             signal.setitimer(signal.ITIMER_REAL, _GRACE_S)
         os.kill(child, number)
@@ -135,13 +137,15 @@ def _to(child: int, end: mmap.mmap) -> Handler:
     return hand_on
 
 
-def _once() -> Handler:
-    """What a Ctrl-C does: the second of two that are one does nothing."""
-    pressed = [float("-inf")]
+def _once(end: mmap.mmap) -> Handler:
+    """What a Ctrl-C does: it reaches the child twice, from the terminal and from its parent, and counts once."""
+    known, handed, own = end[_PRESSES], 0, 0
 
     def press(number: int, frame: FrameType | None) -> None:
-        pressed.append(time.monotonic())
-        if pressed[-1] - pressed[-2] > _ONE_PRESS_S:
+        nonlocal known, handed, own
+        before, new = max(handed, own), (end[_PRESSES] - known) % 256
+        known, handed, own = (known + new) % 256, handed + new, own + (not new)
+        if max(handed, own) > before:
             raise KeyboardInterrupt
 
     return press

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,15 +18,16 @@ from halfwise.core.errors import InputError
 from halfwise.core.metrics import is_float
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import AnySession
-from halfwise.model.inputs.synthetic import USUAL, OpenSizes, lengths_among, open_dimensions, shapes_of, synthesize
+from halfwise.model.inputs.synthetic import USUAL, OpenSizes, lengths_among, open_axes, shapes_of, synthesize
 from halfwise.model.model import Model
+from halfwise.model.stated_sizes import stated_sizes
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 
 __all__ = ["sizes_that_run"]
 
 # Windows of audio, strides of an image, states of one step: models that refuse one size take another.
-_OTHERS = (64, 256, 512, 4096, 32, 128, 1024, 2048, 16384, 1, 2, 3, 4, 8)
+_OTHERS = (64, 256, 224, 512, 4096, 32, 128, 1024, 2048, 16384, 1, 2, 3, 4, 8)
 _INDICES = (ir.DataType.INT64, ir.DataType.INT32)  # shapes, axes, places
 _LEADING = (1, 16, 64)  # of what leads a shape: a batch, or frames
 _MOST_HELD = 32  # sizes of weights
@@ -41,8 +42,8 @@ def sizes_that_run(model: Model, inputs: Any, emulator: Emulator | None = None) 
 
     Raises InputError where the model runs with none of them.
     """
-    opened, lengths = open_dimensions(model.inputs), bool(lengths_among(model.inputs))
-    if inputs is not None or not (opened or lengths):
+    keys, lengths = open_axes(model.inputs), bool(lengths_among(model.inputs))
+    if inputs is not None or not (keys or lengths):
         return USUAL
     try:
         session = (emulator or Emulator()).session(Assignment(Sites(model), {}))
@@ -51,7 +52,7 @@ def sizes_that_run(model: Model, inputs: Any, emulator: Emulator | None = None) 
     until = time.monotonic() + _SECONDS
     ran: list[OpenSizes] = []
     refused: InputError | None = None
-    for sizes in _candidates(opened, model, lengths):
+    for sizes in _candidates(keys, model, lengths):
         if time.monotonic() > until or len(ran) > _MOST_EMPTY:
             break
         if sum(math.prod(shape) for shape in shapes_of(model.inputs, {}, sizes)) > _MOST:
@@ -80,18 +81,22 @@ def _run(session: AnySession, model: Model, sizes: OpenSizes) -> list[NDArray[An
     return [array for array in arrays if is_float(array.dtype)] or [np.ones(1)]
 
 
-def _candidates(opened: tuple[str, ...], model: Model, lengths: bool) -> Iterator[OpenSizes]:
-    """Each with the lengths that inputs state, where any do."""
-    for sizes in _sizes(opened, model):
+def _candidates(keys: Mapping[tuple[str, int], str], model: Model, lengths: bool) -> Iterator[OpenSizes]:
+    """Each with what the graph states, and with the lengths that inputs state, where any do."""
+    stated = stated_sizes(model, keys)
+    opened = tuple(dict.fromkeys(key for key in keys.values() if key not in stated.sizes))
+    pictures = (OpenSizes(apart=dict(edges)) for edges in stated.edges)
+    for sizes in itertools.chain(pictures, _sizes(opened, model)):
+        known = replace(sizes, apart={**sizes.apart, **stated.sizes})
         if lengths:
-            yield replace(sizes, lengths=True)
-        yield sizes
+            yield replace(known, lengths=True)
+        yield known
 
 
 def _sizes(opened: tuple[str, ...], model: Model) -> Iterator[OpenSizes]:
     """All alike; then what the weights hold; then one after the other, as what is flattened has to fit."""
     yield from _alike(opened)
-    stated = [dict.fromkeys([key], size) for size in _held(model) for key in opened]
+    stated = [{}, *(dict.fromkeys([key], size) for size in _held(model) for key in opened)]
     stated += [dict(zip(keys, both, strict=True)) for both in _pairs(model) for keys in itertools.pairwise(opened)]
     yield from (OpenSizes(apart=apart, leading=leading) for leading in _LEADING for apart in stated)
     for leading in (1, _LEADING[-1]):

@@ -17,8 +17,20 @@ from halfwise.core.errors import InputError
 from halfwise.core.limits import LARGEST_MADE_INPUT
 from halfwise.core.metrics import is_float, is_number
 from halfwise.model.input_spec import InputSpec
+from halfwise.model.inputs.symbol_sums import size_of_sum, symbols_in
+from halfwise.model.inputs.usual_values import usual_values
 
-__all__ = ["USUAL", "OpenSizes", "lengths_among", "open_dimensions", "resized", "shapes_of", "synthesize", "vary"]
+__all__ = [
+    "USUAL",
+    "OpenSizes",
+    "lengths_among",
+    "open_axes",
+    "open_dimensions",
+    "resized",
+    "shapes_of",
+    "synthesize",
+    "vary",
+]
 
 Feed = dict[str, NDArray[Any]]
 
@@ -46,19 +58,26 @@ USUAL = OpenSizes()
 
 
 def open_dimensions(specs: Sequence[InputSpec]) -> tuple[str, ...]:
-    """Those that `OpenSizes` speaks of, by symbol or else by place: what leads a shape or is called so is a batch."""
+    """Those that `OpenSizes` speaks of."""
+    return tuple(dict.fromkeys(open_axes(specs).values()))
+
+
+def open_axes(specs: Sequence[InputSpec]) -> dict[tuple[str, int], str]:
+    """The same by input and axis, each by its symbol or else by its place: what leads a shape or is called so is a
+    batch."""
     leading = {spec.shape[0] for spec in specs if spec.shape}
     named = any(isinstance(dim, str) and _BATCH.fullmatch(dim) for dim in leading)  # then no other N is one
+    symbols = _symbols(specs)
 
     def is_open(dim: int | str | None, axis: int) -> bool:
         if not isinstance(dim, str):
             return dim is None and axis > 0
+        if symbols_in(dim, symbols):
+            return False
         return dim not in leading and ("batch" not in dim.lower() if named else not _BATCH.fullmatch(dim))
 
-    found = [
-        _key(dim, axis, spec.name) for spec in specs for axis, dim in enumerate(spec.shape or ()) if is_open(dim, axis)
-    ]
-    return tuple(dict.fromkeys(found))
+    every = [(spec.name, axis, dim) for spec in specs for axis, dim in enumerate(spec.shape or ())]
+    return {(name, axis): _key(dim, axis, name) for name, axis, dim in every if is_open(dim, axis)}
 
 
 def lengths_among(specs: Sequence[InputSpec]) -> list[InputSpec]:
@@ -68,6 +87,10 @@ def lengths_among(specs: Sequence[InputSpec]) -> list[InputSpec]:
         for spec in specs
         if spec.dtype.kind in "iu" and len(spec.shape or ()) <= 1 and not spec.sequence and _LENGTH.fullmatch(spec.name)
     ]
+
+
+def _symbols(specs: Sequence[InputSpec]) -> frozenset[str]:
+    return frozenset(dim for spec in specs for dim in spec.shape or () if isinstance(dim, str))
 
 
 def _key(dim: int | str | None, axis: int, name: str) -> str:
@@ -82,19 +105,17 @@ def synthesize(
     dims: Mapping[str, int],
     sizes: OpenSizes = USUAL,
 ) -> tuple[Feed, ...]:
-    """`count` random feeds; floats normal(0, 1) in one, uniform(0, 1) in the next; integers 0 to their `most`."""
+    """`count` random feeds; floats normal(0, 1) in one, uniform(0, 1) in the next; integers 0 to their `most`, but for
+    those whose names tell what they hold."""
     _check_size(specs, dims, sizes)
     shapes = {spec.name: shape for spec, shape in zip(specs, shapes_of(specs, dims, sizes), strict=True)}
     full = {spec.name: _longest(spec, shapes) for spec in lengths_among(specs)} if sizes.lengths else {}
-    return tuple(
-        {
-            spec.name: np.full(shapes[spec.name], full[spec.name], spec.dtype)
-            if spec.name in full
-            else _made(spec, shapes[spec.name], index, rng)
-            for spec in specs
-        }
-        for index in range(count)
-    )
+    lengths = {s.name: np.full(shapes[s.name], full[s.name], s.dtype) for s in specs if s.name in full}
+    feeds = []
+    for index in range(count):
+        told = {**usual_values(specs, shapes, index), **lengths}
+        feeds.append({s.name: told[s.name] if s.name in told else _made(s, shapes[s.name], index, rng) for s in specs})
+    return tuple(feeds)
 
 
 def _longest(length: InputSpec, shapes: Mapping[str, tuple[int, ...]]) -> int:
@@ -134,13 +155,16 @@ def _random(spec: InputSpec, shape: tuple[int, ...], index: int, rng: np.random.
 
 def shapes_of(specs: Sequence[InputSpec], dims: Mapping[str, int], sizes: OpenSizes) -> list[tuple[int, ...]]:
     """A shape for each input: one value for one symbol, 1 for what is called a batch and, usually, for what leads."""
-    symbols = {dim for spec in specs for dim in spec.shape or () if isinstance(dim, str)}
+    symbols = _symbols(specs)
     opened = set(open_dimensions(specs))
 
     def size_of(dim: int | str | None, axis: int, name: str) -> int:
         if isinstance(dim, int):
             return dim
         key = _key(dim, axis, name)
+        parts = symbols_in(key, symbols)
+        if parts and key not in dims:
+            return size_of_sum(key, {part: size_of(part, axis, name) for part in parts}) or sizes.size
         if key in opened:
             return dims.get(key, sizes.of(key))
         return dims.get(key, 1 if _BATCH.fullmatch(key) else sizes.leading)
