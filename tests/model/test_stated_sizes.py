@@ -10,7 +10,7 @@ import pytest
 
 from halfwise.model.inputs.synthetic import open_axes
 from halfwise.model.model import load
-from halfwise.model.stated_sizes import Stated, stated_sizes
+from halfwise.model.patterns.stated_sizes import Stated, stated_sizes
 from tests.models.build import model, node, value, weight
 
 OPEN = ("batch", "c", "h", "w")

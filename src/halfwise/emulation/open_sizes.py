@@ -20,7 +20,7 @@ from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import AnySession
 from halfwise.model.inputs.synthetic import USUAL, OpenSizes, lengths_among, open_axes, shapes_of, synthesize
 from halfwise.model.model import Model
-from halfwise.model.stated_sizes import stated_sizes
+from halfwise.model.patterns.stated_sizes import stated_sizes
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 
