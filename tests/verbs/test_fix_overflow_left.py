@@ -16,6 +16,7 @@ from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.profiles import WIDE
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.precision.assignment import Assignment
+from halfwise.search import run_counter
 from halfwise.search.context import EvaluationContext
 from halfwise.search.judge import Measured
 from halfwise.verbs.fix import decide
@@ -73,6 +74,12 @@ def test_a_norm_that_is_dead_in_fp16_is_healed_though_the_outputs_hold(repairs: 
     assert infinities(made) == []
     assert (len(made.fp32_nodes) == 0) == (repairs == "all")
     assert "n_sq" in only(made.notes, NoteKind.OVERFLOW_HEALED).values["nodes"]
+
+
+def test_it_is_repaired_though_the_runs_for_saving_nodes_are_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_counter, "SAVING_RUNS_SMALL", run_counter.KEPT_BACK)
+    made = fix(dead_norm(), FEEDS, repairs="all")
+    assert made.met and not made.fp32_nodes and infinities(made) == []
 
 
 class Doubted(Candidate):

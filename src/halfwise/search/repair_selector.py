@@ -288,10 +288,11 @@ class RepairSelector:
         return best
 
     def _affords_attempt(self, base: Attempt) -> bool:
-        """Whether there are runs left for one more search, and for what tells whether it is worth one."""
+        """Whether there are runs left for one more search, and for what tells whether it is worth one: always, where
+        whole sets of nodes are in FP32 for values that overflow inside."""
         judge, walk = base.search.judge, self.context.walks.passes
         more = walk + len(self.feeds) + 2 * FAITHFUL_ON
-        return not judge.spent and judge.affords(Untried.REPAIRS, 1 + LEAST_SETS, more)
+        return not (judge.spent and not base.search.must) and judge.affords(Untried.REPAIRS, 1 + LEAST_SETS, more)
 
     def _promising(self, base: Attempt, repairs: RepairSet, part: bool = False) -> frozenset[str] | None:
         """Two short runs on the worst sample: less error in FP16 throughout, or enough with fewer FP32 nodes.
