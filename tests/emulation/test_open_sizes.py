@@ -114,6 +114,39 @@ def test_a_picture_is_as_large_as_its_table_of_positions() -> None:
     assert sizes_that_run(given, None) == OpenSizes(apart={"height": 24, "width": 24, "num_channels": 3})
 
 
+def test_a_mask_with_a_length_of_its_own_covers_the_cache_and_the_tokens() -> None:
+    nodes = [
+        node("Cast", "ids", "f", to=TensorProto.FLOAT),
+        node("Unsqueeze", "f outer", "u"),
+        node("Mul", "u heads", "k"),
+        node("Concat", "cache k", "all", axis=2),
+        node("ReduceSum", "all last", "scores", keepdims=0),
+        node("Cast", "mask", "m", to=TensorProto.FLOAT),
+        node("Unsqueeze", "m one", "seen"),
+        node("Mul", "scores seen", "y"),
+    ]
+    weights = [weight("outer", np.array([1, 3])), weight("one", np.array([1])), weight("last", np.array([3]))]
+    weights.append(weight("heads", np.ones((1, 2, 1, 8), "f4")))
+    inputs = [
+        value("ids", TensorProto.INT64, ("batch", "tokens")),
+        value("mask", TensorProto.INT64, ("batch", "total")),
+        value("cache", shape=("batch", 2, "past", 8)),
+    ]
+    given = load(model(nodes, inputs, [value("y", shape=None)], weights))
+    assert sizes_that_run(given, None) == OpenSizes(apart={"total": 32})
+
+
+def test_colours_are_three_where_four_parts_of_a_picture_are_stacked() -> None:
+    """The convolution reads 12 channels."""
+    nodes = [
+        node("SpaceToDepth", "x", "parts", blocksize=2),
+        node("Conv", "parts k", "y"),
+    ]
+    weights = [weight("k", np.ones((6, 12, 3, 3), "f4"))]
+    given = load(model(nodes, [value("x", shape=("n", "c", "h", "w"))], [value("y", shape=None)], weights))
+    assert sizes_that_run(given, None) == OpenSizes(64, {"c": 3})
+
+
 def test_a_length_is_that_of_the_input_that_it_is_called_after() -> None:
     """Frames beyond the stated length are 0, as speech recognisers mask them; a window needs 20 samples."""
     nodes = [

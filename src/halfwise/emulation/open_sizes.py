@@ -19,6 +19,7 @@ from halfwise.core.metrics import is_float
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import AnySession
 from halfwise.model.inputs.synthetic import USUAL, OpenSizes, lengths_among, open_axes, shapes_of, synthesize
+from halfwise.model.inputs.usual_values import is_mask
 from halfwise.model.model import Model
 from halfwise.model.patterns.stated_sizes import stated_sizes
 from halfwise.precision.assignment import Assignment
@@ -28,6 +29,8 @@ __all__ = ["sizes_that_run"]
 
 # Windows of audio, strides of an image, states of one step: models that refuse one size take another.
 _OTHERS = (64, 256, 224, 512, 4096, 32, 128, 1024, 2048, 16384, 1, 2, 3, 4, 8)
+_EDGES = (64, 224, 256, 320, 384, 416, 512, 640)  # of pictures
+_COLOURS = 3
 _INDICES = (ir.DataType.INT64, ir.DataType.INT32)  # shapes, axes, places
 _LEADING = (1, 16, 64)  # of what leads a shape: a batch, or frames
 _MOST_HELD = 32  # sizes of weights
@@ -85,12 +88,29 @@ def _candidates(keys: Mapping[tuple[str, int], str], model: Model, lengths: bool
     """Each with what the graph states, and with the lengths that inputs state, where any do."""
     stated = stated_sizes(model, keys)
     opened = tuple(dict.fromkeys(key for key in keys.values() if key not in stated.sizes))
-    pictures = (OpenSizes(apart=dict(edges)) for edges in stated.edges)
-    for sizes in itertools.chain(pictures, _sizes(opened, model)):
+    likely = [OpenSizes(apart=dict(edges)) for edges in stated.edges]
+    if colours := {key for key in _second_of_four(model, keys) if key in opened}:
+        likely += [OpenSizes(size, dict.fromkeys(sorted(colours), _COLOURS)) for size in _EDGES]
+    if whole := _masked_alone(model, keys):
+        likely.insert(0, OpenSizes(apart=dict.fromkeys(whole, 2 * USUAL.size)))
+    for sizes in itertools.chain(likely, _sizes(opened, model)):
         known = replace(sizes, apart={**sizes.apart, **stated.sizes})
         if lengths:
             yield replace(known, lengths=True)
         yield known
+
+
+def _second_of_four(model: Model, keys: Mapping[tuple[str, int], str]) -> list[str]:
+    """What may be the colours of a picture."""
+    return [keys[each.name, 1] for each in model.inputs if len(each.shape or ()) == 4 and (each.name, 1) in keys]
+
+
+def _masked_alone(model: Model, keys: Mapping[tuple[str, int], str]) -> list[str]:
+    """How long masks are that are as long as a cache and the tokens together."""
+    masks = {each.name for each in model.inputs if is_mask(each)}
+    others = {key for (name, _), key in keys.items() if name not in masks}
+    cached = any(len(each.shape or ()) == 4 and (each.name, 2) in keys for each in model.inputs)
+    return sorted({key for key in keys.values() if key not in others}) if cached and len(others) > 1 else []
 
 
 def _sizes(opened: tuple[str, ...], model: Model) -> Iterator[OpenSizes]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.model.input_spec import InputSpec
 
-__all__ = ["usual_values"]
+__all__ = ["is_mask", "usual_values"]
 
 _OF = "attention|attn|input|pixel|observed|token|text|source|src|target|tgt|encoder|decoder"
 _MASK = re.compile(rf"(?i)(?!.*pad)(.*[^a-z])?(({_OF})_?)?masks?")
@@ -23,11 +23,16 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 def usual_values(specs: Sequence[InputSpec], shapes: Shapes, index: int) -> dict[str, NDArray[Any]]:
     """Of whole numbers and truth values alone; nothing of the inputs whose names say nothing."""
-    masks = [spec for spec in specs if _is_called(spec, _MASK) and spec.most == 1]
+    masks = [spec for spec in specs if is_mask(spec)]
     places = [spec for spec in specs if _is_called(spec, _POSITIONS) and spec.dtype.kind in "iu"]
     longest = max((shapes[spec.name][-1] for spec in masks if len(shapes[spec.name]) == 2), default=0)
     found = {spec.name: _mask(shapes[spec.name], index).astype(spec.dtype) for spec in masks}
     return found | {spec.name: _positions(spec, shapes[spec.name], longest) for spec in places}
+
+
+def is_mask(spec: InputSpec) -> bool:
+    """Whether it says what is seen."""
+    return _is_called(spec, _MASK) and spec.most == 1
 
 
 def _is_called(spec: InputSpec, name: re.Pattern[str]) -> bool:

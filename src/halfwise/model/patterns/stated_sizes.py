@@ -98,22 +98,11 @@ def _reads(node: ir.Node, slot: int) -> list[tuple[int, int]]:
 
 
 def _sizes(node: ir.Node, slot: int) -> tuple[int, ...]:
-    """Of a weight, also of one that is cast, dequantised or turned; nothing of what is no weight."""
+    """Of a weight, or of what is made of weights; nothing where inputs may be of other sizes."""
     value = node.inputs[slot] if slot < len(node.inputs) else None
-    turned = False
-    while value is not None and not value.is_initializer():
-        maker = value.producer()
-        if maker is None or maker.op_type not in ("Cast", "DequantizeLinear", "Identity", "Transpose"):
-            return ()
-        turned = turned is not (maker.op_type == "Transpose")
-        value = maker.inputs[0] if maker.inputs else None
-    tensor = value.const_value if value is not None else None
-    if tensor is None:
-        return ()
-    sizes = tuple(int(size) for size in tensor.shape.numpy())
-    if turned:
-        return sizes[::-1] if len(sizes) == 2 else ()
-    return sizes
+    dims = () if value is None or value.shape is None else tuple(value.shape)
+    sizes = tuple(dim for dim in dims if isinstance(dim, int))
+    return sizes if len(sizes) == len(dims) else ()
 
 
 def _edges(model: Model, node: ir.Node) -> Iterator[int]:
