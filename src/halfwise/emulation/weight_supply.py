@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
@@ -78,5 +77,9 @@ class WeightSupply:
         for name in self._names(self._segments[number]):
             tensor = stored_tensor(self._weights[name].tensor)
             if isinstance(tensor, ir.ExternalTensor):
-                with suppress(OSError), Path(tensor.path).open("rb") as file:
-                    os.posix_fadvise(file.fileno(), tensor.offset or 0, tensor.nbytes, os.POSIX_FADV_WILLNEED)
+                with suppress(OSError):
+                    file = os.open(tensor.path, os.O_RDONLY)
+                    try:
+                        os.posix_fadvise(file, tensor.offset or 0, tensor.nbytes, os.POSIX_FADV_WILLNEED)
+                    finally:
+                        os.close(file)
