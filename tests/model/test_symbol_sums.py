@@ -8,9 +8,13 @@ import operator
 import numpy as np
 import pytest
 
+from halfwise.core.notes import NoteKind
 from halfwise.model.input_spec import InputSpec
+from halfwise.model.inputs.samples import load_samples
+from halfwise.model.inputs.shapes import Shapes
 from halfwise.model.inputs.symbol_sums import size_of_sum, symbols_in
 from halfwise.model.inputs.synthetic import USUAL, OpenSizes, open_dimensions, shapes_of
+from tests.support.messages import kinds, only
 
 KNOWN = {"past": 3, "seq": 5, "batch": 2}
 STEPS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv}
@@ -50,3 +54,7 @@ def test_a_mask_is_as_long_as_the_cache_and_the_tokens() -> None:
     assert shapes_of(specs, {}, OpenSizes(4, {"past": 1})) == [(1, 4), (1, 5), (1, 2, 1, 8)]
     assert shapes_of(specs, {"past": 7, "batch": 3}, USUAL) == [(3, 16), (3, 23), (3, 2, 7, 8)]
     assert shapes_of(specs, {"past + seq": 9}, USUAL)[1] == (1, 9)
+    note = only(load_samples(specs, None).notes, NoteKind.SIZES_CHOSEN)
+    assert note.values["sizes"] == ["seq 16", "past 16"]
+    stated = Shapes({"ids": (1, 4), "mask": (1, 6), "key": (1, 2, 2, 8)})
+    assert NoteKind.SIZES_CHOSEN not in kinds(load_samples(specs, stated).notes)

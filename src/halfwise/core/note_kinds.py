@@ -15,7 +15,7 @@ class NoteKind(Enum):
     SAMPLES_THINNED = "samples-thinned"
     SAMPLES_REPEATED = "samples-repeated"
     SAMPLES_NOT_FINITE = "samples-not-finite"
-    SYNTHETIC = "synthetic"
+    SYNTHETIC, SIZES_CHOSEN = "synthetic", "sizes-chosen"
     ONE_SAMPLE = "one-sample"
     ONE_CONSTANT_SAMPLE = "one-constant-sample"
     INPUT_TAKEN_AS = "input-taken-as"

@@ -46,6 +46,7 @@ INPUTS = {
         "No inputs were given, so random ones of the declared types and shapes were generated. "
         "Give real ones with --inputs."
     ),
+    NoteKind.SIZES_CHOSEN: "The model leaves sizes open; chosen were: {sizes:plain}. Set others with --shapes.",
     NoteKind.INPUT_TAKEN_AS: "The array {given!r} was taken as input {subject!r}.",
     NoteKind.BATCH_ADDED: "Input {subject!r} has no batch dimension in the samples; one of 1 was added.",
     NoteKind.BATCH_SPLIT: "Batches were split into {count:many sample} each.",

@@ -19,7 +19,7 @@ from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.fitted import fitted
 from halfwise.model.inputs.shapes import Shapes
 from halfwise.model.inputs.sources import Entry, Source, sources_of
-from halfwise.model.inputs.synthetic import USUAL, OpenSizes, synthesize, vary
+from halfwise.model.inputs.synthetic import USUAL, OpenSizes, open_dimensions, synthesize, vary
 
 __all__ = ["MOST", "Feed", "Samples", "content_of", "load_samples"]
 
@@ -111,9 +111,12 @@ def _synthetic(
 ) -> Samples:
     """With shapes, each sample takes the next of those stated, half of them to search and half to validate."""
     choices = [(tuple(specs), dims)] if shapes is None else list(shapes.choices(specs))
-    sets = [synthesize(chosen, 2 * _SYNTHETIC, rng=rng, dims=symbols, sizes=sizes) for chosen, symbols in choices]
+    sets = [synthesize(each, 2 * _SYNTHETIC, rng=rng, dims=symbols, sizes=sizes) for each, symbols in choices]
     made = [sets[index % _SYNTHETIC % len(sets)][index] for index in range(2 * _SYNTHETIC)]
-    return Samples(*_numbered(made[:_SYNTHETIC], made[_SYNTHETIC:]), "synthetic", (Note.of(NoteKind.SYNTHETIC),))
+    notes = [Note.of(NoteKind.SYNTHETIC)]
+    chosen = [f"{key} {sizes.of(key)}" for key in open_dimensions(specs) if key not in dims] if shapes is None else []
+    notes += [Note.of(NoteKind.SIZES_CHOSEN, sizes=chosen)] if chosen else []
+    return Samples(*_numbered(made[:_SYNTHETIC], made[_SYNTHETIC:]), "synthetic", tuple(notes))
 
 
 def _derived(only: Arrays, notes: Sequence[Note], rng: np.random.Generator) -> Samples:
