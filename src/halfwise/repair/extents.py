@@ -1,0 +1,242 @@
+"""How many elements tensors have along their axes: numbers, open dimensions by their names, and products of both.
+
+Beyond what shape inference tells: a Reshape keeps the number of elements, exporters compute shapes of other shapes, and
+a matrix has as many rows as what is multiplied by it has columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from halfwise.model.patterns.view import View, attribute
+
+__all__ = ["Extents", "Size", "Sizes"]
+
+_BROADCAST = frozenset("Add Sub Mul Div Pow Max Min Sum Mean Where And Or Equal Less Greater".split())
+_DEPTH = 24  # of nodes that compute a shape
+_LONG = 64  # more entries than a shape has
+_INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
+
+
+@dataclass(frozen=True)
+class Size:
+    """A number times open dimensions, by their names in order."""
+
+    number: int
+    names: tuple[str, ...] = ()
+
+    def __mul__(self, other: Size) -> Size:
+        return Size(self.number * other.number, tuple(sorted(self.names + other.names)))
+
+    def over(self, other: Size) -> Size | None:
+        """The quotient, None where it is not whole."""
+        mine, theirs = Counter(self.names), Counter(other.names)
+        if other.number < 1 or self.number % other.number or theirs - mine:
+            return None
+        return Size(self.number // other.number, tuple(sorted((mine - theirs).elements())))
+
+    @property
+    def whole(self) -> int | None:
+        return None if self.names else self.number
+
+
+Sizes = Sequence[Size | None]
+
+
+class Extents:
+    """Of the main graph of a model."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._known: dict[str, Size] = {}
+        nodes = [node for node in view.model.graph if not node.domain]
+        for node in nodes:
+            self._of_matrix(node)
+        for node in nodes:
+            if node.op_type == "Reshape":
+                self._reshaped(node)
+            elif node.op_type == "Expand":
+                asked = self.entries(node.inputs[1])
+                self._broadcast(node, [self.of(node.inputs[0]), asked and [_above_0(each) for each in asked]])
+            elif node.op_type == "MatMul":
+                given = [self.of(value) for value in node.inputs]
+                self._broadcast(node, [each[:-2] if each and len(each) > 1 else None for each in given], behind=2)
+            elif node.op_type in _BROADCAST:
+                self._broadcast(node, [self.of(value) for value in node.inputs])
+
+    def of(self, value: ir.Value | None) -> Sizes | None:
+        """Of each axis; None where the rank is open."""
+        if value is None or value.shape is None:
+            return None
+        return [Size(dim) if isinstance(dim, int) else self._named(dim.value) for dim in value.shape]
+
+    def whole(self, value: ir.Value) -> list[int | None] | None:
+        """The same, with numbers alone."""
+        found = self.of(value)
+        return None if found is None else [None if each is None else each.whole for each in found]
+
+    def entries(self, value: ir.Value | None, depth: int = _DEPTH) -> Sizes | None:
+        """The integers of a list, or the only one, as far as they are numbers or come from dimensions."""
+        if value is None or value.dtype not in _INTEGERS or self._view.rank(value) not in (0, 1):
+            return None
+        array, node = self._view.constant(value), value.producer()
+        if array is not None:
+            return [Size(int(each)) for each in array.reshape(-1)] if array.size <= _LONG else None
+        if node is None or node.domain or not depth:
+            return None
+        if node.op_type == "Shape":
+            found = self.of(node.inputs[0])
+            return found and found[slice(attribute(node, "start", 0), attribute(node, "end", None))]
+        compute = _COMPUTED.get(node.op_type)
+        given = [self.entries(each, depth - 1) for each in node.inputs] if compute else []
+        known = [each for each in given if each is not None]
+        return compute(node, *known) if compute is not None and len(known) == len(given) else None
+
+    def _named(self, name: str | None) -> Size | None:
+        if name is None:
+            return None
+        known = self._known.get(name)
+        return Size(1, (name,)) if known is None else self._resolved(known)
+
+    def _resolved(self, size: Size) -> Size:
+        if not any(name in self._known for name in size.names):
+            return size
+        parts = (self._named(name) or Size(1) for name in size.names)
+        return math.prod(parts, start=Size(size.number))
+
+    def _tell(self, one: Size | None, other: Size | None) -> None:
+        """Both are the same: what is an open dimension by itself is the other one."""
+        if one is None or other is None or one == other:
+            return
+        for name, size in ((one, other), (other, one)):
+            if name.number == 1 and len(name.names) == 1 and name.names[0] not in size.names:
+                self._known[name.names[0]] = size
+                return
+
+    def _of_matrix(self, node: ir.Node) -> None:
+        """What a matrix is multiplied by has as many columns as the matrix has rows."""
+        if node.op_type != "MatMul" or node.inputs[1] is None or not node.inputs[1].is_initializer():
+            return
+        columns, rows = self.of(node.inputs[0]), self.of(node.inputs[1])
+        if columns and rows and len(rows) == 2:
+            self._tell(columns[-1], rows[0])
+
+    def _reshaped(self, node: ir.Node) -> None:
+        before, after, told = self.of(node.inputs[0]), self.of(node.outputs[0]), self.entries(node.inputs[1])
+        if before is None or after is None:
+            return
+        if told is not None and len(told) == len(after):
+            for axis, (size, asked) in enumerate(zip(after, told, strict=True)):
+                copied = asked is not None and asked.number == 0 and not attribute(node, "allowzero", 0)
+                if copied:
+                    asked = before[axis] if axis < len(before) else None
+                self._tell(size, _above_0(asked))
+        one, other = _product(self.of(node.inputs[0])), _product(self.of(node.outputs[0]))
+        if one is None or other is None:
+            return
+        shared = Size(math.gcd(one.number, other.number), tuple((Counter(one.names) & Counter(other.names)).elements()))
+        self._tell(one.over(shared), other.over(shared))
+
+    def _broadcast(self, node: ir.Node, given: Sequence[Sizes | None], behind: int = 0) -> None:
+        """Of operands' axes the one that is not 1 tells, the last `behind` of a result apart."""
+        made = self.of(node.outputs[0])
+        known = [each for each in given if each is not None]
+        if made is None or len(known) < len(given):
+            return
+        for place in range(1, len(made) - behind + 1):
+            sizes = {each[-place] for each in known if len(each) >= place} - {Size(1)}
+            numbers = {each for each in sizes if each is not None and not each.names}
+            if len(sizes) == 1 or len(numbers) == 1:
+                self._tell(made[len(made) - behind - place], (numbers or sizes).pop())
+
+
+def _product(sizes: Sizes | None) -> Size | None:
+    known = [each for each in sizes or () if each is not None]
+    return math.prod(known, start=Size(1)) if sizes is not None and len(known) == len(sizes) else None
+
+
+def _above_0(size: Size | None) -> Size | None:
+    return size if size is not None and size.number > 0 else None
+
+
+def _gather(node: ir.Node, data: Sizes, indices: Sizes) -> Sizes | None:
+    places = [each.whole if each is not None else None for each in indices]
+    if any(place is None or not -len(data) <= place < len(data) for place in places):
+        return None
+    return [data[place] for place in places if place is not None]
+
+
+def _slice(node: ir.Node, data: Sizes, *given: Sizes) -> Sizes | None:
+    whole = [each[0].whole if len(each) == 1 and each[0] is not None else None for each in given]
+    start, end, axis, step = [*whole, 0, 1] if len(whole) == 2 else [*whole, 1][:4]
+    if start is None or end is None or axis not in (0, -1) or step is None or step < 1:
+        return None
+    return data[start:end:step]
+
+
+def _filled(node: ir.Node, count: Sizes) -> Sizes | None:
+    """ConstantOfShape of a list's length."""
+    many = count[0].whole if len(count) == 1 and count[0] is not None else None
+    value = node.attributes.get("value")
+    number = 0 if value is None else value.as_tensor().numpy().reshape(-1)[0]
+    return [Size(int(number))] * many if many is not None and many <= _LONG else None
+
+
+def _times(node: ir.Node, one: Sizes, other: Sizes) -> Sizes:
+    return [left * right if left and right else None for left, right in _pairs(one, other)]
+
+
+def _quotient(node: ir.Node, one: Sizes, other: Sizes) -> Sizes:
+    return [left.over(right) if left and right and left.number > 0 else None for left, right in _pairs(one, other)]
+
+
+def _equal(node: ir.Node, one: Sizes, other: Sizes) -> Sizes:
+    """1 where two are the same, 0 where they never are: no dimension is below 0."""
+    return [_same(left, right) for left, right in _pairs(one, other)]
+
+
+def _same(one: Size | None, other: Size | None) -> Size | None:
+    if one is None or other is None:
+        return None
+    if one == other:
+        return Size(1)
+    differ = not (one.names or other.names) or min(one.number, other.number) < 0 < max(one.number, other.number)
+    return Size(0) if differ else None
+
+
+def _where(node: ir.Node, which: Sizes, one: Sizes, other: Sizes) -> Sizes | None:
+    if not len(which) == len(one) == len(other):
+        return None
+    chosen = zip(which, one, other, strict=True)
+    return [None if each is None else (left if each.number else right) for each, left, right in chosen]
+
+
+def _pairs(one: Sizes, other: Sizes) -> list[tuple[Size | None, Size | None]]:
+    many = max({len(one), len(other)} - {1}, default=1)
+    return list(zip(*(each if len(each) == many else [*each][:1] * many for each in (one, other)), strict=True))
+
+
+def _kept(node: ir.Node, data: Sizes, *_: Sizes) -> Sizes | None:
+    return None if node.outputs[0].dtype is ir.DataType.BOOL else data
+
+
+def _joined(node: ir.Node, *parts: Sizes) -> Sizes:
+    return [each for part in parts for each in part]
+
+
+_COMPUTED: Mapping[str, Callable[..., Sizes | None]] = {
+    **dict.fromkeys("Identity Cast Unsqueeze Squeeze Reshape".split(), _kept),
+    "Concat": _joined,
+    "Gather": _gather,
+    "Slice": _slice,
+    "ConstantOfShape": _filled,
+    "Mul": _times,
+    "Div": _quotient,
+    "Equal": _equal,
+    "Where": _where,
+}

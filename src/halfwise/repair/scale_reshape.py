@@ -1,0 +1,102 @@
+"""What a Reshape makes of the axes of a tensor: in row-major order both shapes are cut into the same factors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from halfwise.repair.extents import Size, Sizes
+
+__all__ = ["Cut", "cut"]
+
+_MOST = 1 << 18  # unknowns of a tensor whose channels are repeated
+_REST = -1  # axes along which nothing is told apart
+
+_Axes = list[tuple[Size | None, int]]
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """A part of an axis of the one shape, and of an axis of the other."""
+
+    size: Size
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Factors in order, `told` those that tell unknowns apart; of the axes that those are parts of, all factors."""
+
+    sizes: tuple[int, ...]
+    sources: tuple[int, ...]
+    targets: tuple[int, ...]
+    told: frozenset[int]
+
+
+def cut(before: Sizes, after: Sizes, axes: Collection[int]) -> Cut:
+    """What becomes of these axes. Open dimensions beside them have to be the same in both shapes, or all others are."""
+    found, rest = _matched(_apart(before, axes), [(size, axis) for axis, size in enumerate(after)])
+    first, _ = _matched(rest[0][::-1], rest[1][::-1])
+    found = [*first[::-1], *found]
+    whole = {axis for axis in axes if _product(each for each in found if each.source == axis) == before[axis]}
+    told = {place for place, each in enumerate(found) if each.source in whole}
+    for target, size in enumerate(after):
+        mine = {place for place, each in enumerate(found) if each.target == target}
+        if _product(found[place] for place in mine) != size or (mine - told and not _repeats(found, told, mine)):
+            told -= mine
+    sources, targets = ({getattr(found[place], end) for place in told} for end in ("source", "target"))
+    places = [place for place, each in enumerate(found) if each.source in sources or each.target in targets]
+    parts = [found[place] for place in places]
+    return Cut(
+        tuple(each.size.number for each in parts),
+        tuple(each.source for each in parts),
+        tuple(each.target for each in parts),
+        frozenset(index for index, place in enumerate(places) if place in told),
+    )
+
+
+def _repeats(found: Sequence[_Factor], told: set[int], mine: set[int]) -> bool:
+    """Whether an axis may have unknowns again and again: it takes up axes as a whole, and not too many."""
+    split = {found[place].source for place in mine & told} & {found[place].source for place in told - mine}
+    many = _product(found[place] for place in told | mine).whole
+    return not split and many is not None and many <= _MOST
+
+
+def _apart(sizes: Sizes, axes: Collection[int]) -> _Axes:
+    """The axes with unknowns one by one, what is between them together."""
+    made: _Axes = []
+    for axis, size in enumerate(sizes):
+        if axis in axes or not made or made[-1][1] != _REST:
+            made.append((size, axis if axis in axes else _REST))
+        else:
+            last = made[-1][0]
+            made[-1] = (None if last is None or size is None else last * size, _REST)
+    return made
+
+
+def _matched(before: _Axes, after: _Axes) -> tuple[list[_Factor], tuple[_Axes, _Axes]]:
+    """Factors from the end on, as far as one size divides the other; and what is left of both."""
+    before, after, found = list(before), list(after), list[_Factor]()
+    while before and after:
+        (one, source), (other, target) = before[-1], after[-1]
+        if one == Size(1) or other == Size(1):
+            (before if one == Size(1) else after).pop()
+            continue
+        if one is None or other is None or not one.number or not other.number:
+            break
+        if (left := one.over(other)) is not None:
+            before[-1], shared = (left, source), other
+            after.pop()
+        elif (left := other.over(one)) is not None:
+            after[-1], shared = (left, target), one
+            before.pop()
+        else:
+            break
+        found.insert(0, _Factor(shared, source, target))
+    return found, (before, after)
+
+
+def _product(factors: Iterable[_Factor]) -> Size:
+    return math.prod((each.size for each in factors), start=Size(1))
