@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from halfwise.model.patterns.view import View, attribute
 
-__all__ = ["Extents", "Size", "Sizes"]
+__all__ = ["Extents", "Size", "Sizes", "whole_numbers"]
 
 _BROADCAST = frozenset("Add Sub Mul Div Pow Max Min Sum Mean Where And Or Equal Less Greater".split())
 _DEPTH = 24  # of nodes that compute a shape
@@ -66,6 +66,10 @@ class Extents:
             elif node.op_type == "MatMul":
                 given = [self.of(value) for value in node.inputs]
                 self._broadcast(node, [each[:-2] if each and len(each) > 1 else None for each in given], behind=2)
+            elif node.op_type == "Slice":
+                self._sliced(node)
+            elif node.op_type == "Concat":
+                self._joined(node)
             elif node.op_type in _BROADCAST:
                 self._broadcast(node, [self.of(value) for value in node.inputs])
 
@@ -111,8 +115,9 @@ class Extents:
 
     def _tell(self, one: Size | None, other: Size | None) -> None:
         """Both are the same: what is an open dimension by itself is the other one."""
-        if one is None or other is None or one == other:
+        if one is None or other is None:
             return
+        one, other = self._resolved(one), self._resolved(other)
         for name, size in ((one, other), (other, one)):
             if name.number == 1 and len(name.names) == 1 and name.names[0] not in size.names:
                 self._known[name.names[0]] = size
@@ -142,6 +147,34 @@ class Extents:
         shared = Size(math.gcd(one.number, other.number), tuple((Counter(one.names) & Counter(other.names)).elements()))
         self._tell(one.over(shared), other.over(shared))
 
+    def _sliced(self, node: ir.Node) -> None:
+        made, read = self.of(node.outputs[0]), self.of(node.inputs[0])
+        starts, ends, axes, steps = [*(whole_numbers(self.entries(value)) for value in node.inputs[1:]), *[None] * 3][
+            :4
+        ]
+        if made is None or read is None or axes is None:
+            return
+        cut = [axis % len(read) for axis in axes]
+        for axis in {*range(len(made))} - {*cut}:
+            self._tell(made[axis], read[axis])
+        if starts is None or ends is None or (steps is None and len(node.inputs) > 4):
+            return
+        for axis, *part in zip(cut, starts, ends, steps or [1] * len(cut), strict=True):
+            size = read[axis]
+            if size is not None and size.whole is not None:
+                self._tell(made[axis], Size(len(range(size.whole)[slice(*part)])))
+
+    def _joined(self, node: ir.Node) -> None:
+        made, parts = self.of(node.outputs[0]), [self.of(value) for value in node.inputs]
+        if made is None or any(each is None for each in parts):
+            return
+        for axis, size in enumerate(made):
+            sizes = [each[axis] for each in parts if each is not None]
+            if axis != attribute(node, "axis", 0) % len(made):
+                self._tell(size, next((each for each in sizes if each is not None), None))
+            elif (many := whole_numbers(sizes)) is not None:
+                self._tell(size, Size(sum(many)))
+
     def _broadcast(self, node: ir.Node, given: Sequence[Sizes | None], behind: int = 0) -> None:
         """Of operands' axes the one that is not 1 tells, the last `behind` of a result apart."""
         made = self.of(node.outputs[0])
@@ -155,6 +188,13 @@ class Extents:
                 self._tell(made[len(made) - behind - place], (numbers or sizes).pop())
 
 
+def whole_numbers(sizes: Sizes | None) -> list[int] | None:
+    """Of sizes that are all numbers."""
+    whole = [each.whole for each in sizes or () if each is not None]
+    known = [each for each in whole if each is not None]
+    return known if sizes is not None and len(known) == len(sizes) else None
+
+
 def _product(sizes: Sizes | None) -> Size | None:
     known = [each for each in sizes or () if each is not None]
     return math.prod(known, start=Size(1)) if sizes is not None and len(known) == len(sizes) else None
@@ -165,26 +205,25 @@ def _above_0(size: Size | None) -> Size | None:
 
 
 def _gather(node: ir.Node, data: Sizes, indices: Sizes) -> Sizes | None:
-    places = [each.whole if each is not None else None for each in indices]
-    if any(place is None or not -len(data) <= place < len(data) for place in places):
+    places = whole_numbers(indices)
+    if places is None or any(not -len(data) <= place < len(data) for place in places):
         return None
-    return [data[place] for place in places if place is not None]
+    return [data[place] for place in places]
 
 
 def _slice(node: ir.Node, data: Sizes, *given: Sizes) -> Sizes | None:
-    whole = [each[0].whole if len(each) == 1 and each[0] is not None else None for each in given]
-    start, end, axis, step = [*whole, 0, 1] if len(whole) == 2 else [*whole, 1][:4]
-    if start is None or end is None or axis not in (0, -1) or step is None or step < 1:
+    known = [whole_numbers(each) for each in given]
+    if any(each is None or len(each) != 1 for each in known):
         return None
+    start, end, _, step = [*(each[0] for each in known if each), *[0, 1][len(known) - 2 :]]
     return data[start:end:step]
 
 
 def _filled(node: ir.Node, count: Sizes) -> Sizes | None:
     """ConstantOfShape of a list's length."""
-    many = count[0].whole if len(count) == 1 and count[0] is not None else None
-    value = node.attributes.get("value")
+    many, value = whole_numbers(count), node.attributes.get("value")
     number = 0 if value is None else value.as_tensor().numpy().reshape(-1)[0]
-    return [Size(int(number))] * many if many is not None and many <= _LONG else None
+    return [Size(int(number))] * many[0] if many is not None and len(many) == 1 and many[0] <= _LONG else None
 
 
 def _times(node: ir.Node, one: Sizes, other: Sizes) -> Sizes:
@@ -192,7 +231,17 @@ def _times(node: ir.Node, one: Sizes, other: Sizes) -> Sizes:
 
 
 def _quotient(node: ir.Node, one: Sizes, other: Sizes) -> Sizes:
-    return [left.over(right) if left and right and left.number > 0 else None for left, right in _pairs(one, other)]
+    return [_parts(left, right) if left and right and left.number > 0 else None for left, right in _pairs(one, other)]
+
+
+def _parts(one: Size, other: Size) -> Size | None:
+    """Of whole numbers what is left over is left out."""
+    return one.over(other) if one.names or other.names or other.number < 1 else Size(one.number // other.number)
+
+
+def _sum(node: ir.Node, one: Sizes, other: Sizes) -> Sizes:
+    pairs = _pairs(one, other)
+    return [Size(a.number + b.number) if a and b and not (a.names or b.names) else None for a, b in pairs]
 
 
 def _equal(node: ir.Node, one: Sizes, other: Sizes) -> Sizes:
@@ -235,6 +284,7 @@ _COMPUTED: Mapping[str, Callable[..., Sizes | None]] = {
     "Gather": _gather,
     "Slice": _slice,
     "ConstantOfShape": _filled,
+    "Add": _sum,
     "Mul": _times,
     "Div": _quotient,
     "Equal": _equal,

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.model.patterns.view import attribute
-from halfwise.repair.extents import Size
+from halfwise.repair.extents import Size, whole_numbers
 from halfwise.repair.graph_edit import is_constant, whole
 from halfwise.repair.scale_atoms import Weights
 from halfwise.repair.scale_layout import Layout, blocks_along, common
@@ -215,10 +215,7 @@ class ScaleMoves(ScaleWalk):
         named = attribute(node, name, None)
         if named is not None:
             return [int(each) for each in named]
-        found = self.extents.entries(node.inputs[slot]) if slot < len(node.inputs) else None
-        whole = [each.whole for each in found or () if each is not None]
-        known = [each for each in whole if each is not None]
-        return known if found is not None and len(known) == len(found) else None
+        return whole_numbers(self.extents.entries(node.inputs[slot])) if slot < len(node.inputs) else None
 
     def _gather(self, node: ir.Node) -> bool:
         value, indices = self._data(node), node.inputs[1]
