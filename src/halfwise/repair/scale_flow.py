@@ -156,10 +156,11 @@ class ScaleFlow(ScaleProducts):
         if not moving or any(self.view.rank(value) is None for value in moving):
             return False
         layouts = self._alike([self._in(value, rank) for value in moving], self.extents.whole(out))
+        constants = [(slot, array) for slot, value in operands if (array := whole(value)) is not None]
+        layouts = [self._exact(layout) for layout in layouts] if constants else layouts
         for layout in layouts[1:]:
             self.atoms.tie(layout.atoms, layouts[0].atoms)
         caps = [layout.cap for layout in layouts]
-        constants = [(slot, array) for slot, value in operands if (array := whole(value)) is not None]
         caps += [self._offset(node, slot, array, layouts[0], rank) for slot, array in constants]
         return self._put(node, replace(layouts[0], cap=np.sum(caps, axis=0)))
 
@@ -195,7 +196,7 @@ class ScaleFlow(ScaleProducts):
         if own != rank or array.ndim > rank:
             return False
         wide = {rank - array.ndim + axis: size for axis, size in enumerate(array.shape) if size > 1}
-        layout, dims = self._read(value), self.extents.whole(node.outputs[0]) or [None] * rank
+        layout, dims = self._exact(self._read(value)), self.extents.whole(node.outputs[0]) or [None] * rank
         if not layout.axes and len(wide) == 1:
             layout = layout.spread([*wide], [*wide.values()])
         else:  # it becomes no larger than what it multiplies, and tells apart what it spans

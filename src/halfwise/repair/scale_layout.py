@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ __all__ = ["Layout", "blocks_along", "common"]
 @dataclass(frozen=True)
 class Layout:
     """One unknown for each place along `axes`, in row-major order: along none of them a single one. The axes grow, and
-    the tensor has as many elements along each as `sizes` tells, more than 1.
+    the tensor has as many elements along each as `sizes` tells, more than 1; along `repeated` ones it is an unknown
+    number of times as long, and the unknowns come again and again.
 
     `cap` says how large a magnitude can be there at most, whatever the input, as far as that is known.
     """
@@ -27,6 +28,7 @@ class Layout:
     sizes: tuple[int, ...]
     atoms: Ints
     cap: Floats
+    repeated: frozenset[int] = frozenset()
 
     @classmethod
     def along(cls, axis: int | None, atoms: Ints, cap: Floats) -> Layout:
@@ -35,13 +37,16 @@ class Layout:
         return cls.over(axes, sizes, atoms, cap)
 
     @classmethod
-    def over(cls, axes: Sequence[int], sizes: Sequence[int], atoms: Ints, cap: Floats) -> Layout:
+    def over(
+        cls, axes: Sequence[int], sizes: Sequence[int], atoms: Ints, cap: Floats, repeated: frozenset[int] = frozenset()
+    ) -> Layout:
         """Of axes in any order; those of one element are left out."""
         turned = sorted(range(len(axes)), key=axes.__getitem__)
         kept = [place for place in turned if sizes[place] != 1]
         block, caps = atoms.reshape(sizes).transpose(turned), np.broadcast_to(cap, len(atoms)).reshape(sizes)
+        own = tuple(axes[place] for place in kept)
         parts = block.reshape(-1), caps.transpose(turned).reshape(-1)
-        return cls(tuple(axes[place] for place in kept), tuple(sizes[place] for place in kept), *parts)
+        return cls(own, tuple(sizes[place] for place in kept), *parts, repeated & set(own))
 
     @property
     def first(self) -> Ints:
@@ -53,24 +58,25 @@ class Layout:
 
     def at(self, axes: Sequence[int]) -> Layout:
         """The same along other axes."""
-        return Layout.over(axes, self.sizes, self.atoms, self.cap)
+        opened = frozenset(new for axis, new in zip(self.axes, axes, strict=True) if axis in self.repeated)
+        return Layout.over(axes, self.sizes, self.atoms, self.cap, opened)
 
     def moved(self, by: int) -> Layout:
-        return replace(self, axes=tuple(axis + by for axis in self.axes))
+        return self.at([axis + by for axis in self.axes])
 
     def taken(self, axis: int, chosen: Ints) -> Layout:
-        """These places along an axis."""
+        """These places along an axis, which is not open."""
         place = self.axes.index(axis)
         sizes = [len(chosen) if axis == each else size for each, size in zip(self.axes, self.sizes, strict=True)]
         atoms, cap = self.atoms.reshape(self.sizes), self.cap.reshape(self.sizes)
         parts = atoms.take(chosen, place).reshape(-1), cap.take(chosen, place).reshape(-1)
-        return Layout.over(self.axes, sizes, *parts)
+        return Layout.over(self.axes, sizes, *parts, self.repeated)
 
     def spread(self, axes: Sequence[int], sizes: Sequence[int]) -> Layout:
         """Along more axes, in growing order; along those that are new, all have one unknown."""
         here = [self.size(axis) for axis in axes]
         atoms, cap = np.broadcast_to(self.atoms.reshape(here), sizes), np.broadcast_to(self.cap.reshape(here), sizes)
-        return Layout.over(axes, sizes, atoms.reshape(-1), cap.reshape(-1))
+        return Layout.over(axes, sizes, atoms.reshape(-1), cap.reshape(-1), self.repeated)
 
     def block(self, array: NDArray[Any], axes: Sequence[int]) -> NDArray[Any]:
         """Numbers of this layout, in the shape that broadcasts along these axes."""

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.model.patterns.view import attribute
-from halfwise.repair.extents import Size, whole_numbers
+from halfwise.repair.extents import whole_numbers
 from halfwise.repair.graph_edit import is_constant, whole
 from halfwise.repair.scale_atoms import Weights
 from halfwise.repair.scale_layout import Layout, blocks_along, common
@@ -106,16 +106,16 @@ class ScaleMoves(ScaleWalk):
         before = self.extents.of(value)
         if not layout.axes or before is None or after is None:
             return self._put(node, self._as_one(layout))
-        known = [Size(layout.size(axis)) if axis in layout.axes else size for axis, size in enumerate(before)]
-        way = cut(known, after, layout.axes)
+        way = cut(layout, before, after)
         passing = {way.sources[place] for place in way.told}
         parts = [place for place, source in enumerate(way.sources) if source in passing]
-        layout = replace(self._kept(layout, passing), axes=tuple(parts), sizes=tuple(way.sizes[i] for i in parts))
+        layout = self._kept(layout, passing)
+        layout = Layout(tuple(parts), tuple(way.sizes[i] for i in parts), layout.atoms, layout.cap)
         reached = sorted({way.targets[place] for place in way.told})
-        all_of = [place for place, target in enumerate(way.targets) if target in reached]
-        layout = self._spread(self._kept(layout, way.told), all_of, [way.sizes[place] for place in all_of])
-        sizes = [math.prod(way.sizes[i] for i in all_of if way.targets[i] == target) for target in reached]
-        return self._put(node, Layout.over(reached, sizes, layout.atoms, layout.cap))
+        spread = [i for i, axis in enumerate(way.targets) if i in way.told or axis in {*reached} - way.repeated]
+        layout = self._spread(self._kept(layout, way.told), spread, [way.sizes[place] for place in spread])
+        sizes = [math.prod(way.sizes[place] for place in spread if way.targets[place] == axis) for axis in reached]
+        return self._put(node, Layout.over(reached, sizes, layout.atoms, layout.cap, way.repeated))
 
     def _reduce(self, node: ir.Node) -> bool:
         value = self._data(node)
@@ -126,7 +126,7 @@ class ScaleMoves(ScaleWalk):
         if axes is None or min(axes, default=0) < 0:
             layout = self._as_one(layout)
         else:
-            layout = self._kept(layout, set(layout.axes) - set(axes))
+            layout = self._kept(layout, {*layout.axes} - set(axes))
             if not attribute(node, "keepdims", 1):
                 layout = layout.at([axis - sum(each < axis for each in axes) for axis in layout.axes])
         many: int | None = 1  # of a mean or an extreme none is larger than what it is of
@@ -150,7 +150,7 @@ class ScaleMoves(ScaleWalk):
         counts = [size for size in lengths if size is not None]
         axes, sizes = common(moving, None, axis)
         if len(counts) < len(values) or not (any(axis in each.axes for each in moving) or not axes):
-            parts = [self._spread(self._part(node, slot, axes), axes, sizes) for slot in range(len(values))]
+            parts = self._all_along([self._part(node, slot, axes) for slot in range(len(values))], axes, sizes)
             for part in parts[1:]:
                 self.atoms.tie(part.atoms, parts[0].atoms)
             return self._put(node, replace(parts[0], cap=np.max([part.cap for part in parts], axis=0)))
@@ -161,7 +161,8 @@ class ScaleMoves(ScaleWalk):
             np.concatenate([np.reshape(each, shape) for each, shape in zip(given, shapes, strict=True)], place)
             for given in ([part.atoms for part in parts], [part.cap for part in parts])
         )
-        return self._put(node, Layout.over(axes, atoms.shape, atoms.reshape(-1), cap.reshape(-1)))
+        repeated = frozenset().union(*(part.repeated for part in parts)) - {axis}
+        return self._put(node, Layout.over(axes, atoms.shape, atoms.reshape(-1), cap.reshape(-1), repeated))
 
     def _part(self, node: ir.Node, slot: int, axes: Sequence[int]) -> Layout:
         value = node.inputs[slot]
@@ -179,7 +180,7 @@ class ScaleMoves(ScaleWalk):
         ]
         counts = [size for size in lengths if size is not None]
         if len(counts) < len(lengths) or sum(counts) != layout.size(axis):
-            layout = self._kept(layout, set(layout.axes) - {axis}) if rank else self._as_one(layout)
+            layout = self._kept(layout, {*layout.axes} - {axis}) if rank else self._as_one(layout)
         for output, size in zip(node.outputs, lengths, strict=True):
             part = layout
             if axis in layout.axes and size is not None:
@@ -200,14 +201,16 @@ class ScaleMoves(ScaleWalk):
             return self._put(node, self._as_one(layout))
         axes, dims = [axis % rank for axis in axes], self.extents.whole(node.outputs[0]) or [None] * rank
         if starts is None or ends is None or (steps is None and len(node.inputs) > 4):
-            return self._put(node, self._kept(layout, set(layout.axes) - set(axes)))
+            return self._put(node, self._kept(layout, {*layout.axes} - set(axes)))
         for start, end, axis, step in zip(starts, ends, axes, steps or [1] * len(starts), strict=True):
+            if axis in layout.repeated:
+                layout = self._kept(layout, {*layout.axes} - {axis})
             if axis not in layout.axes:
                 continue
             low = -layout.size(axis) - 1
             chosen = np.arange(layout.size(axis))[slice(max(start, low), None if end < low + 1 else end, step)]
             same = dims[axis] in (None, len(chosen))
-            layout = layout.taken(axis, chosen) if same else self._kept(layout, set(layout.axes) - {axis})
+            layout = layout.taken(axis, chosen) if same else self._kept(layout, {*layout.axes} - {axis})
         return self._put(node, layout)
 
     def _integers(self, node: ir.Node, slot: int, name: str) -> list[int] | None:
@@ -226,11 +229,11 @@ class ScaleMoves(ScaleWalk):
         if rank is None or index_rank is None:
             return self._put(node, self._as_one(layout))
         axis, chosen = attribute(node, "axis", 0) % rank, self.view.constant(indices)
-        if axis in layout.axes and chosen is not None and chosen.ndim < 2:
+        if axis in {*layout.axes} - layout.repeated and chosen is not None and chosen.ndim < 2:
             layout = layout.taken(axis, chosen.reshape(-1))
             if chosen.ndim == 1:
                 return self._put(node, layout)
-        layout = self._kept(layout, set(layout.axes) - {axis})
+        layout = self._kept(layout, {*layout.axes} - {axis})
         return self._put(node, layout.at([each + (index_rank - 1 if axis < each else 0) for each in layout.axes]))
 
     def _pad(self, node: ir.Node) -> bool:

@@ -112,7 +112,7 @@ class ScaleProducts(ScaleMoves):
         axes, sizes = common(
             [wide] if set(narrow.axes) <= set(wide.axes) else both, self.extents.whole(node.outputs[0])
         )
-        both = [self._spread(layout, axes, sizes) for layout in both]
+        both = self._all_along(both, axes, sizes)
         made = self.atoms.fresh(len(both[0].atoms))
         self._multiply(made, [layout.atoms for layout in both], (left, right), -1.0 if node.op_type == "Div" else 1.0)
         return self._put(node, replace(both[0], atoms=made), capped=False)
@@ -143,7 +143,10 @@ class ScaleProducts(ScaleMoves):
         )
         loudest = right.block(right.cap, axes).max(axis=tuple(i for i, axis in enumerate(axes) if axis == rank))
         cap = np.broadcast_to(loudest.reshape([1 if axis == rank else right.size(axis) for axis in axes]), alone)
-        return self._put(node, Layout.over(axes, alone, made, self._sums(cap.reshape(-1), value, other)))
+        made_of = Layout.over(
+            axes, alone, made, self._sums(cap.reshape(-1), value, other), left.repeated | right.repeated
+        )
+        return self._put(node, made_of)
 
     def _sums(self, cap: Floats, value: ir.Value, other: ir.Value) -> Floats:
         """How large products of matrices may be, of what the right one may be; infinite where nobody knows."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from halfwise.repair.extents import Size, Sizes
+from halfwise.repair.scale_layout import Layout
 
 __all__ = ["Cut", "cut"]
 
@@ -27,33 +28,42 @@ class _Factor:
 
 @dataclass(frozen=True)
 class Cut:
-    """Factors in order, `told` those that tell unknowns apart; of the axes that those are parts of, all factors."""
+    """Factors in order, `told` those that tell unknowns apart; of the axes that those are parts of, all factors. Along
+    the targets in `repeated` what they tell comes an unknown number of times: only they are there."""
 
     sizes: tuple[int, ...]
     sources: tuple[int, ...]
     targets: tuple[int, ...]
     told: frozenset[int]
+    repeated: frozenset[int]
 
 
-def cut(before: Sizes, after: Sizes, axes: Collection[int]) -> Cut:
-    """What becomes of these axes. Open dimensions beside them have to be the same in both shapes, or all others are."""
-    found, rest = _matched(_apart(before, axes), [(size, axis) for axis, size in enumerate(after)])
+def cut(layout: Layout, before: Sizes, after: Sizes) -> Cut:
+    """What becomes of a layout's axes. Open dimensions beside them are the same in both shapes, or all others are."""
+    found, rest = _matched(_apart(layout, before), [(size, axis) for axis, size in enumerate(after)])
     first, _ = _matched(rest[0][::-1], rest[1][::-1])
     found = [*first[::-1], *found]
-    whole = {axis for axis in axes if _product(each for each in found if each.source == axis) == before[axis]}
-    told = {place for place, each in enumerate(found) if each.source in whole}
+    parts = {axis: _product(each for each in found if each.source == axis) for axis in layout.axes}
+    told = {place for place, each in enumerate(found) if parts.get(each.source) == Size(layout.size(each.source))}
+    opened = set[int]()
     for target, size in enumerate(after):
         mine = {place for place, each in enumerate(found) if each.target == target}
-        if _product(found[place] for place in mine) != size or (mine - told and not _repeats(found, told, mine)):
+        here, others = mine & told, mine - told
+        if _product(found[place] for place in mine) != size or not here:
             told -= mine
+        elif others and not _repeats(found, told, mine):
+            open_one = any(found[place].size.names for place in others) and max(others) < min(here)
+            opened |= {target} if open_one else set()
+            told -= set() if open_one else mine
     sources, targets = ({getattr(found[place], end) for place in told} for end in ("source", "target"))
-    places = [place for place, each in enumerate(found) if each.source in sources or each.target in targets]
-    parts = [found[place] for place in places]
+    places = [place for place, each in enumerate(found) if each.source in sources or each.target in targets - opened]
+    kept = [found[place] for place in places]
     return Cut(
-        tuple(each.size.number for each in parts),
-        tuple(each.source for each in parts),
-        tuple(each.target for each in parts),
+        tuple(each.size.number for each in kept),
+        tuple(each.source for each in kept),
+        tuple(each.target for each in kept),
         frozenset(index for index, place in enumerate(places) if place in told),
+        frozenset(opened),
     )
 
 
@@ -64,15 +74,18 @@ def _repeats(found: Sequence[_Factor], told: set[int], mine: set[int]) -> bool:
     return not split and many is not None and many <= _MOST
 
 
-def _apart(sizes: Sizes, axes: Collection[int]) -> _Axes:
+def _apart(layout: Layout, sizes: Sizes) -> _Axes:
     """The axes with unknowns one by one, what is between them together."""
     made: _Axes = []
     for axis, size in enumerate(sizes):
-        if axis in axes or not made or made[-1][1] != _REST:
-            made.append((size, axis if axis in axes else _REST))
-        else:
-            last = made[-1][0]
-            made[-1] = (None if last is None or size is None else last * size, _REST)
+        own = Size(layout.size(axis))
+        times = size if axis not in layout.axes else size and size.over(own) if axis in layout.repeated else Size(1)
+        if made and made[-1][1] == _REST:
+            last = made.pop()[0]
+            times = last * times if last is not None and times is not None else None
+        made.append((times, _REST))
+        if axis in layout.axes:
+            made.append((own, axis))
     return made
 
 

@@ -96,12 +96,20 @@ class ScaleWalk:
         block, cap = np.reshape(layout.atoms, layout.sizes), np.reshape(layout.cap, layout.sizes)
         first = block[tuple(slice(1) if place in lost else slice(None) for place in range(block.ndim))]
         self.atoms.tie(block, first)
-        return Layout.over(layout.axes, first.shape, first.reshape(-1), cap.max(axis=lost).reshape(-1))
+        return Layout.over(layout.axes, first.shape, first.reshape(-1), cap.max(axis=lost).reshape(-1), layout.repeated)
+
+    def _exact(self, layout: Layout) -> Layout:
+        """A layout that a constant may take up: it is as long as the tensor along each axis."""
+        return self._kept(layout, {*layout.axes} - layout.repeated)
 
     def _alike(self, layouts: Sequence[Layout], dims: Sequence[int | None] | None) -> list[Layout]:
         """Operands of one result, along the same axes of it, each as long as there."""
         axes, sizes = common(layouts, dims)
-        return [self._spread(layout, axes, sizes) for layout in layouts]
+        return self._all_along(layouts, axes, sizes)
+
+    def _all_along(self, layouts: Sequence[Layout], axes: Sequence[int], sizes: Sequence[int]) -> list[Layout]:
+        made = [self._spread(layout, axes, sizes) for layout in layouts]
+        return [replace(layout, repeated=frozenset().union(*(each.repeated for each in made))) for layout in made]
 
     def _in(self, value: ir.Value, rank: int) -> Layout:
         """A tensor's unknowns, along the axes of a result of this rank that it is broadcast to."""
