@@ -105,7 +105,10 @@ class Extents:
         if name is None:
             return None
         known = self._known.get(name)
-        return Size(1, (name,)) if known is None else self._resolved(known)
+        if known is None:
+            return Size(1, (name,))
+        self._known[name] = known = self._resolved(known)  # or chains of names would grow long
+        return known
 
     def _resolved(self, size: Size) -> Size:
         if not any(name in self._known for name in size.names):
