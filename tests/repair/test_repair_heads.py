@@ -63,7 +63,10 @@ class _Attention:
 
     def together(self, shares: str, v: str, *shape: int | str, quiet: Any = _QUIET) -> onnx.ModelProto:
         back = self.op("Transpose", self.op("MatMul", shares, v), perm=[0, 2, 1, 3])
-        flat = self.op("Reshape", back, self.shape("x", *(shape or (0, 0, _WIDTH))))
+        return self.flat(back, *(shape or (0, 0, _WIDTH)), quiet=quiet)
+
+    def flat(self, apart: str, *shape: int | str, quiet: Any = _QUIET) -> onnx.ModelProto:
+        flat = self.op("Reshape", apart, self.shape("x", *shape))
         self.nodes.append(node("Identity", self.linear(flat, 0, -quiet), "y"))
         ends = [value("x", shape=("n", "s", _WIDTH))], [value("y", shape=("n", "s", _WIDTH))]
         return model(self.nodes, *ends, self.weights)
@@ -122,7 +125,27 @@ def _cut_by_head() -> onnx.ModelProto:
     return net.together(net.shares(q, k), v)
 
 
+def _batch_merged() -> onnx.ModelProto:
+    """Heads and an open batch on one axis."""
+    net = _Attention()
+    shares = net.queries_and_keys()
+    shares = net.op("Reshape", shares, net.shape("x", -1, "1", "1"))
+    v = net.op("Reshape", net.heads(net.linear("x", _QUIET)), net.shape("x", -1, "1", _EACH))
+    apart = net.op("Reshape", net.op("MatMul", shares, v), net.shape("x", "0", _HEADS, "1", _EACH))
+    back = net.op("Transpose", apart, perm=[0, 2, 1, 3])
+    return net.flat(back, 0, 0, _WIDTH)
+
+
+def _einsum() -> onnx.ModelProto:
+    net = _Attention()
+    q, k, v = (net.op("Reshape", net.linear("x", power), net.integers(0, 0, _HEADS, _EACH)) for power in (0, 0, _QUIET))
+    shares = net.op("Softmax", net.op("Einsum", q, k, equation="bthd,bshd->bhts"), axis=-1)
+    return net.flat(net.op("Einsum", shares, v, equation="bhts,bshd -> bthd"), 0, 0, _WIDTH)
+
+
 _WAYS = {
+    "batch merged": _batch_merged,
+    "einsum": _einsum,
     "zeros": _with_zeros,
     "sizes": _with_sizes,
     "expanded": lambda: _repeated(tiled=False),

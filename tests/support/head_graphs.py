@@ -16,8 +16,8 @@ from tests.models.build import model, node, value, weight
 __all__ = ["STEPS", "HeadNet"]
 
 STEPS = (
-    "linear times plus turn split merge regroup gate residual product shares values scores columns repeat tile rotary "
-    "join pick mean where squeeze norm pad cut token"
+    "linear times plus turn split merge regroup gate residual product shares values scores columns sums repeat tile "
+    "rotary join pick mean where squeeze norm pad cut token"
 ).split()
 _MOST = 2000  # elements
 _END = 1 << 40
@@ -85,7 +85,12 @@ class HeadNet:
     def model(self, x: str) -> onnx.ModelProto:
         y = self.linear(x, 5)
         ends = [value("x", shape=("b", "s", 12))], [value("y", shape=[None] * len(self.dims[y]))]
-        return model([*self.nodes, node("Identity", y, "y")], *ends, self.weights)
+        read, kept = {y}, [node("Identity", y, "y")]
+        for each in reversed(self.nodes):
+            if not read.isdisjoint(each.output):
+                read.update(each.input)
+                kept.append(each)
+        return model(kept[::-1], *ends, [each for each in self.weights if each.name in read])
 
     def feed(self, seed: int) -> dict[str, NDArray[np.float32]]:
         return {"x": np.random.default_rng(seed).standard_normal(self.dims["x"]).astype(np.float32)}
@@ -169,6 +174,20 @@ class HeadNet:
         if axis:
             made = self.op("Softmax", self.op("Mul", f"{made} {self.constant(np.float32(1e-3))}", square), square)
         return self.op("MatMul", f"{made} {x}", dims)
+
+    def _sums(self, x: str, dims: tuple[int, ...], axis: int) -> str | None:
+        """An Einsum over one of the axes of both factors, its result turned."""
+        if len(dims) != 4:
+            return None
+        order = self.random.sample("abtd", 4)
+        size = dict(zip("abtd", dims, strict=True)) | {"s": dims[2]}
+        if axis % 2:
+            factors, terms = (self._weights_of(x, dims), x), "abts,absd"
+        else:
+            factors, terms = (x, self.linear(x, dims[-1])), "abtd,absd"
+            order[order.index("d")] = "s"
+        equation = f"{terms}->{''.join(order)}"
+        return self.op("Einsum", " ".join(factors), [size[name] for name in order], equation=equation)
 
     def _repeat(self, x: str, dims: tuple[int, ...], axis: int) -> str | None:
         if len(dims) > 4:

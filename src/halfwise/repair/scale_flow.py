@@ -79,6 +79,7 @@ class ScaleFlow(ScaleProducts):
             "ConvTranspose": self._conv,
             "Gemm": self._gemm,
             "MatMul": self._matmul,
+            "Einsum": self._einsum,
             "BatchNormalization": self._batch_norm,
             "Sqrt": self._sqrt,
         }
@@ -288,7 +289,9 @@ class ScaleFlow(ScaleProducts):
             return self._linear(node, 1, array, value, (1, 0, rank - 1))
         if array is not None or other.dtype is not ir.DataType.FLOAT or is_constant(other):
             return False
-        return self._matrices(node, value, other, gate=is_constant(value) or _is_gate(value))
+        if _is_gate(value):
+            self.atoms.pin(self._read(value).atoms)
+        return self._matrices(node, value, other)
 
     def _gather(self, node: ir.Node) -> bool:
         """A table that is looked up makes its own scale."""
