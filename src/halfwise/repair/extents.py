@@ -182,7 +182,7 @@ class Extents:
         """Of operands' axes the one that is not 1 tells, the last `behind` of a result apart."""
         made = self.of(node.outputs[0])
         known = [each for each in given if each is not None]
-        if made is None or len(known) < len(given):
+        if made is None or len(known) < len(given) or made in known:
             return
         for place in range(1, len(made) - behind + 1):
             sizes = {each[-place] for each in known if len(each) >= place} - {Size(1)}

@@ -42,11 +42,13 @@ class Layout:
     ) -> Layout:
         """Of axes in any order; those of one element are left out."""
         turned = sorted(range(len(axes)), key=axes.__getitem__)
+        caps = cap if len(cap) == len(atoms) else np.broadcast_to(cap, len(atoms))
+        if turned != [*range(len(axes))]:
+            atoms = atoms.reshape(sizes).transpose(turned).reshape(-1)
+            caps = caps.reshape(sizes).transpose(turned).reshape(-1)
         kept = [place for place in turned if sizes[place] != 1]
-        block, caps = atoms.reshape(sizes).transpose(turned), np.broadcast_to(cap, len(atoms)).reshape(sizes)
         own = tuple(axes[place] for place in kept)
-        parts = block.reshape(-1), caps.transpose(turned).reshape(-1)
-        return cls(own, tuple(sizes[place] for place in kept), *parts, repeated & set(own))
+        return cls(own, tuple(sizes[place] for place in kept), atoms, caps, repeated.intersection(own))
 
     @property
     def first(self) -> Ints:
@@ -58,8 +60,8 @@ class Layout:
 
     def at(self, axes: Sequence[int]) -> Layout:
         """The same along other axes."""
-        opened = frozenset(new for axis, new in zip(self.axes, axes, strict=True) if axis in self.repeated)
-        return Layout.over(axes, self.sizes, self.atoms, self.cap, opened)
+        repeated = frozenset(new for axis, new in zip(self.axes, axes, strict=True) if axis in self.repeated)
+        return Layout.over(axes, self.sizes, self.atoms, self.cap, repeated)
 
     def moved(self, by: int) -> Layout:
         return self.at([axis + by for axis in self.axes])
@@ -75,6 +77,8 @@ class Layout:
     def spread(self, axes: Sequence[int], sizes: Sequence[int]) -> Layout:
         """Along more axes, in growing order; along those that are new, all have one unknown."""
         here = [self.size(axis) for axis in axes]
+        if here == [*sizes]:
+            return self
         atoms, cap = np.broadcast_to(self.atoms.reshape(here), sizes), np.broadcast_to(self.cap.reshape(here), sizes)
         return Layout.over(axes, sizes, atoms.reshape(-1), cap.reshape(-1), self.repeated)
 

@@ -109,12 +109,15 @@ class ScaleWalk:
 
     def _all_along(self, layouts: Sequence[Layout], axes: Sequence[int], sizes: Sequence[int]) -> list[Layout]:
         made = [self._spread(layout, axes, sizes) for layout in layouts]
-        return [replace(layout, repeated=frozenset().union(*(each.repeated for each in made))) for layout in made]
+        repeated = frozenset[int]().union(*(layout.repeated for layout in made))
+        return [replace(layout, repeated=repeated) for layout in made] if repeated else made
 
     def _in(self, value: ir.Value, rank: int) -> Layout:
         """A tensor's unknowns, along the axes of a result of this rank that it is broadcast to."""
         layout, own = self._read(value), self.view.rank(value)
-        return self._as_one(layout) if own is None or own > rank else layout.moved(rank - own)
+        if own is None or own > rank:
+            return self._as_one(layout)
+        return layout.moved(rank - own) if own < rank else layout
 
 
 def sizes(value: ir.Value) -> list[int | None] | None:
