@@ -56,7 +56,8 @@ class Extents:
         self._known: dict[str, Size] = {}
         nodes = [node for node in view.model.graph if not node.domain]
         for node in nodes:
-            self._of_matrix(node)
+            if node.op_type == "MatMul" and node.inputs[1] is not None and node.inputs[1].is_initializer():
+                self._of_matrix(node)
         for node in nodes:
             if node.op_type == "Reshape":
                 self._reshaped(node)
@@ -74,10 +75,15 @@ class Extents:
                 self._broadcast(node, [self.of(value) for value in node.inputs])
 
     def of(self, value: ir.Value | None) -> Sizes | None:
-        """Of each axis; None where the rank is open."""
+        """Of each axis; None where the rank is open. What is called as an input is in what a model hands out may have
+        another size."""
         if value is None or value.shape is None:
             return None
-        return [Size(dim) if isinstance(dim, int) else self._named(dim.value) for dim in value.shape]
+        own = f"{value.name}: " if value.is_graph_output() else ""
+        return [
+            Size(dim) if isinstance(dim, int) else None if dim.value is None else self._named(f"{own}{dim.value}")
+            for dim in value.shape
+        ]
 
     def whole(self, value: ir.Value) -> list[int | None] | None:
         """The same, with numbers alone."""
@@ -101,9 +107,7 @@ class Extents:
         known = [each for each in given if each is not None]
         return compute(node, *known) if compute is not None and len(known) == len(given) else None
 
-    def _named(self, name: str | None) -> Size | None:
-        if name is None:
-            return None
+    def _named(self, name: str) -> Size:
         known = self._known.get(name)
         if known is None:
             return Size(1, (name,))
@@ -113,8 +117,7 @@ class Extents:
     def _resolved(self, size: Size) -> Size:
         if not any(name in self._known for name in size.names):
             return size
-        parts = (self._named(name) or Size(1) for name in size.names)
-        return math.prod(parts, start=Size(size.number))
+        return math.prod((self._named(name) for name in size.names), start=Size(size.number))
 
     def _tell(self, one: Size | None, other: Size | None) -> None:
         """Both are the same: what is an open dimension by itself is the other one."""
@@ -128,14 +131,13 @@ class Extents:
 
     def _of_matrix(self, node: ir.Node) -> None:
         """What a matrix is multiplied by has as many columns as the matrix has rows."""
-        if node.op_type != "MatMul" or node.inputs[1] is None or not node.inputs[1].is_initializer():
-            return
         columns, rows = self.of(node.inputs[0]), self.of(node.inputs[1])
         if columns and rows and len(rows) == 2:
             self._tell(columns[-1], rows[0])
 
     def _reshaped(self, node: ir.Node) -> None:
-        before, after, told = self.of(node.inputs[0]), self.of(node.outputs[0]), self.entries(node.inputs[1])
+        before, after = self.of(node.inputs[0]), self.of(node.outputs[0])
+        told = self.entries(node.inputs[1]) if len(node.inputs) > 1 else None
         if before is None or after is None:
             return
         if told is not None and len(told) == len(after):

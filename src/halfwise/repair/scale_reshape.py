@@ -41,8 +41,8 @@ class Cut:
 def cut(layout: Layout, before: Sizes, after: Sizes) -> Cut:
     """What becomes of a layout's axes. Open dimensions beside them are the same in both shapes, or all others are."""
     found, rest = _matched(_apart(layout, before), [(size, axis) for axis, size in enumerate(after)])
-    first, _ = _matched(rest[0][::-1], rest[1][::-1])
-    found = [*first[::-1], *found]
+    first, rest = _matched(rest[0][::-1], rest[1][::-1])
+    found = [] if _contradict(*rest) else [*first[::-1], *found]
     parts = {axis: _product(each for each in found if each.source == axis) for axis in layout.axes}
     told = {place for place, each in enumerate(found) if parts.get(each.source) == Size(layout.size(each.source))}
     opened = set[int]()
@@ -65,6 +65,13 @@ def cut(layout: Layout, before: Sizes, after: Sizes) -> Cut:
         frozenset(index for index, place in enumerate(places) if place in told),
         frozenset(opened),
     )
+
+
+def _contradict(before: _Axes, after: _Axes) -> bool:
+    """Whether what is left cannot be as many elements: names of dimensions are wrong then."""
+    counts = [math.prod((size for size, _ in left if size is not None), start=Size(1)) for left in (before, after)]
+    known = all(size is not None for size, _ in (*before, *after))
+    return known and counts[0] != counts[1] and (counts[0].over(counts[1]) or counts[1].over(counts[0])) is not None
 
 
 def _repeats(found: Sequence[_Factor], told: set[int], mine: set[int]) -> bool:
