@@ -93,7 +93,7 @@ def test_parts_and_joined_parts() -> None:
 
 
 def test_an_output_called_as_an_input_may_have_another_size() -> None:
-    nodes = [node("Tile", "x twice", "tiled"), node("Relu", "x", "plain"), node("Add", "tiled tiled", "y")]
-    outputs = ("y", ("b", "s", 6)), ("plain", ("b", "s", 6))
-    found = _extents(nodes, outputs=outputs, twice=[1, 2, 1])
-    assert found["y"] is not None and found["y"][1] != _S
+    nodes = [node("Tile", "x twice", "tiled"), node("Add", "tiled tiled", "y")]
+    found = _extents([*nodes, node("Relu", "x", "kept"), node("Neg", "kept", "z")],
+                     outputs=(("y", ("b", "s", 6)), ("z", None)), twice=[1, 2, 1])  # fmt: skip
+    assert found["kept"] == [_B, _S, Size(6)] and found["y"] is not None and found["y"][1] != _S

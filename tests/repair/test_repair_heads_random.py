@@ -51,6 +51,38 @@ def test_no_power_that_is_free_changes_a_bit(kinds: list[str], seed: int) -> Non
     assert found.bit_identical
 
 
+_READS = {
+    "Slice": lambda net, x: net.op("Slice", f"{x} {net.integers(1)} {net.integers(9)} {net.integers(0)}", (3, 5, 4)),
+    "Gather": lambda net, x: net.op("Gather", f"{x} {net.integers(1, 0, 1)}", (3, 5, 4)),
+    "Mul": lambda net, x: net.op("Mul", f"{x} {net.constant(np.float32(0.3))}", (4, 5, 4)),
+    "Add": lambda net, x: net.op(
+        "Add", f"{x} {net.constant(np.float32([[[0.3]], [[7]], [[1e-3]], [[50]]]))}", (4, 5, 4)
+    ),
+    "Tile": lambda net, x: net.op("Tile", f"{x} {net.integers(2, 1, 1)}", (8, 5, 4)),
+    "Neg": lambda net, x: net.op("Neg", x, (4, 5, 4)),
+}
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1, 3), (2, 0, 1, 3)])
+@pytest.mark.parametrize("reads", _READS)
+def test_heads_on_one_axis_with_an_open_batch(reads: str, order: tuple[int, ...]) -> None:
+    net = HeadNet(4)
+    apart = net.op("Reshape", f"{net.linear('x', 8)} {net.integers(0, 0, 2, 4)}", (2, 5, 2, 4))
+    turned = net.op("Transpose", apart, (2, 2, 5, 4), perm=order)
+    length = net.op("Gather", f"{net.op('Shape', 'x', (3,))} {net.integers(1)}", (1,))
+    shape = net.op("Concat", f"{net.integers(-1)} {length} {net.integers(4)}", (3,), axis=0)
+    x = _READS[reads](net, net.op("Reshape", f"{turned} {shape}", (4, 5, 4)))
+    if net.dims[x][0] % 2 == 0:  # two heads again, of whatever is there
+        shape = net.op("Concat", f"{net.integers(-1)} {net.integers(2)} {length} {net.integers(4)}", (4,), axis=0)
+        back = net.op("Reshape", f"{x} {shape}", (net.dims[x][0] // 2, 2, 5, 4))
+        back = net.op("Transpose", back, (net.dims[x][0] // 2, 5, 2, 4), perm=(0, 2, 1, 3))
+        x = net.op("Reshape", f"{back} {net.integers(0, 0, 8)}", (net.dims[x][0] // 2, 5, 8))
+    proto = net.model(x)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rescale, "choose", _any_powers)
+        assert effect(RESCALE, proto, [net.feed(1), net.feed(2)], searched=1).bit_identical
+
+
 @settings(max_examples=40, deadline=None)
 @given(**_GRAPHS)
 def test_extents_are_those_of_a_run(kinds: list[str], seed: int) -> None:
