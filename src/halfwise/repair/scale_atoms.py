@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.repair.scale_blocks import LargeBlocks
 
-__all__ = ["PINNED", "TYPICAL", "Atoms", "Floats", "Follow", "Heard", "Ints", "Layout", "Products", "Tie", "Weights"]
+__all__ = ["PINNED", "TYPICAL", "Atoms", "Floats", "Follow", "Heard", "Ints", "Products", "Tie", "Weights"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -20,22 +20,6 @@ Tie = tuple[Ints, Ints, Floats]  # one, other, ratio
 
 PINNED = 0  # the unknown that is known: no scaling
 TYPICAL = 0.05  # of an activation's largest magnitude
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Which unknown scales which part of a tensor: one a channel along `axis`, or a single one where that is None.
-
-    `cap` says how large a magnitude can be there at most, whatever the input, as far as that is known.
-    """
-
-    axis: int | None
-    atoms: Ints
-    cap: Floats
-
-    @property
-    def first(self) -> Ints:
-        return self.atoms[:1]
 
 
 class Heard(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.repair.distinct import distinct
-from halfwise.repair.scale_atoms import TYPICAL, Floats, Ints, Layout, Weights
+from halfwise.repair.scale_atoms import TYPICAL, Floats, Ints, Weights
 from halfwise.repair.scale_classes import Classes
 from halfwise.repair.scale_flow import ScaleFlow
 from halfwise.repair.scale_table import Table
@@ -154,7 +154,7 @@ def _cut(flow: ScaleFlow, weights: Weights, choice: Choice) -> None:
     """Rows still in trouble whose result has to come out unscaled: scale them, and scale back right behind."""
     if weights.output is None or weights.columns is None:
         return
-    layout: Layout = flow.layouts[weights.output]
+    layout = flow.layouts[weights.output]
     rows, columns = choice.of(weights.rows), choice.of(weights.columns)
     if weights.large is not None:
         lines = weights.large.rows(-columns.reshape(-1).astype(np.float64))

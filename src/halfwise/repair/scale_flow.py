@@ -18,13 +18,13 @@ from halfwise.model.operator_slots import SHAPE_READERS
 from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import is_constant, whole
 from halfwise.repair.rule import Ranges
-from halfwise.repair.scale_atoms import PINNED, Floats, Heard, Ints, Layout, Weights
+from halfwise.repair.scale_atoms import PINNED, Floats, Heard, Ints, Weights
 from halfwise.repair.scale_blocks import HeldBlocks, LargeBlocks, blocks, blocks_of, is_large_in, stored
+from halfwise.repair.scale_layout import Layout, blocks_along
 from halfwise.repair.scale_moves import SAME
 from halfwise.repair.scale_norms import norm_reach
 from halfwise.repair.scale_own import own_handler
 from halfwise.repair.scale_products import ScaleProducts
-from halfwise.repair.scale_walk import sizes
 
 __all__ = ["ScaleFlow"]
 
@@ -61,13 +61,14 @@ class ScaleFlow(ScaleProducts):
             **dict.fromkeys(("Mul", "Div"), self._product),
             **dict.fromkeys(("LayerNormalization", "RMSNormalization"), self._norm),
             **dict.fromkeys(("InstanceNormalization", "GroupNormalization"), self._norm),
-            **dict.fromkeys("DepthToSpace SpaceToDepth Tile CumSum DFT".split(), self._mixed),
+            **dict.fromkeys("DepthToSpace SpaceToDepth CumSum DFT".split(), self._mixed),
             **dict.fromkeys(("Pow", "Reciprocal", "ReduceSumSquare"), self._power),
             **dict.fromkeys(("Log", "Exp"), self._logarithm),
             "PRelu": self._prelu,
             "Clip": self._clip,
             "Pad": self._pad,
             "Expand": self._expand,
+            "Tile": self._tile,
             "Where": self._where,
             "Transpose": self._transpose,
             "Concat": self._concat,
@@ -78,6 +79,7 @@ class ScaleFlow(ScaleProducts):
             "ConvTranspose": self._conv,
             "Gemm": self._gemm,
             "MatMul": self._matmul,
+            "Einsum": self._einsum,
             "BatchNormalization": self._batch_norm,
             "Sqrt": self._sqrt,
         }
@@ -138,7 +140,7 @@ class ScaleFlow(ScaleProducts):
             for (slot, _), number in zip(bounds, numbers, strict=True):
                 assert number is not None
                 self._offset(node, slot, number, layout, 0)
-        return self._keep(node, layout, layout.axis)
+        return self._put(node, layout)
 
     def _where(self, node: ir.Node) -> bool:
         return self._elementwise(node, skip=1)
@@ -154,42 +156,21 @@ class ScaleFlow(ScaleProducts):
         moving = [value for _, value in operands if not is_constant(value)]
         if not moving or any(self.view.rank(value) is None for value in moving):
             return False
-        axes = {self._axis_in(value, rank) for value in moving} - {None}
-        axis = axes.pop() if len(axes) == 1 else None
-        size = max((len(self._read(v).atoms) for v in moving), default=1) if axis is not None else 1
-        if axis is None or (sizes(out) or [None] * rank)[axis] != size:
-            axis, size = None, 1
-        caps, first = [], None
-        for value in moving:
-            layout = self._read(value)
-            if axis is None or self._axis_in(value, rank) != axis or len(layout.atoms) != size:
-                layout = self._uniform(value)
-            atoms = np.broadcast_to(layout.atoms, size)
-            first = atoms if first is None else first
-            self.atoms.tie(atoms, first)
-            caps.append(np.broadcast_to(layout.cap, size))
-        assert first is not None
-        result = Layout(axis, first, np.zeros(size))
-        for slot, value in operands:
-            array = whole(value)
-            if array is not None:
-                caps.append(self._offset(node, slot, array, result, rank))
-        return self._write(node, axis, first, np.sum(caps, axis=0))
+        layouts = self._alike([self._in(value, rank) for value in moving], self.extents.whole(out))
+        constants = [(slot, array) for slot, value in operands if (array := whole(value)) is not None]
+        layouts = [self._exact(layout) for layout in layouts] if constants else layouts
+        for layout in layouts[1:]:
+            self.atoms.tie(layout.atoms, layouts[0].atoms)
+        caps = [layout.cap for layout in layouts]
+        caps += [self._offset(node, slot, array, layouts[0], rank) for slot, array in constants]
+        return self._put(node, replace(layouts[0], cap=np.sum(caps, axis=0)))
 
     def _offset(self, node: ir.Node, slot: int, array: NDArray[Any], layout: Layout, rank: int) -> Floats:
         """Note a constant that is added, or the like; returns how large it is in each channel."""
-        axis = layout.axis - rank if layout.axis is not None else None  # from the end
-        size = len(layout.atoms)
-        if axis is None:
-            square, peak, _ = blocks(array, ())
-            shape: tuple[int, ...] = (1,) * array.ndim
-        else:
-            keep = array.ndim + axis
-            square, peak, _ = blocks(array, (keep,) if keep >= 0 else ())
-            shape = (size,) + (1,) * (-axis - 1)
-        square, peak = (np.broadcast_to(np.reshape(each, -1), size).copy() for each in (square, peak))
+        square, peak = blocks_along(array, layout, rank)
+        shape = layout.shape(rank) or (1,) * array.ndim
         self.weights.append(Weights(node, slot, layout.atoms, shape, square[:, None], peak[:, None], soft=True))
-        return np.asarray(peak)
+        return peak
 
     def _product(self, node: ir.Node) -> bool:
         left, right = node.inputs[0], node.inputs[1]
@@ -205,8 +186,7 @@ class ScaleFlow(ScaleProducts):
         for gate, value in ((right, left), (left, right)):
             if _is_gate(gate) and self.view.rank(value) == rank and (node.op_type == "Mul" or gate is right):
                 self.atoms.pin(self._read(gate).atoms)
-                layout = self._read(value)
-                return self._keep(node, layout, layout.axis, capped=False)
+                return self._put(node, self._read(value), capped=False)
         return self._pair(node, left, right, rank)
 
     def _by_constant(self, node: ir.Node, value: ir.Value, slot: int, rank: int) -> bool:
@@ -214,25 +194,18 @@ class ScaleFlow(ScaleProducts):
         array = whole(node.inputs[slot])
         own = self.view.rank(value)
         assert array is not None
-        wide = [axis for axis in range(array.ndim) if array.shape[axis] > 1]
         if own != rank or array.ndim > rank:
             return False
-        layout = self._read(value)
-        axis = layout.axis
-        if axis is None and len(wide) == 1:
-            axis = rank - array.ndim + wide[0]
-        place = axis - rank + array.ndim if axis is not None else None
-        extents = sizes(node.outputs[0])
-        size = extents[axis] if axis is not None and extents is not None else None
-        if axis is None or not isinstance(size, int) or (wide and wide != [place]):
-            axis, place, size = None, None, 1
-            layout = self._uniform(value)
-        else:
-            layout = self._along(value, axis, size)
-        square, peak, _ = blocks(array, (place,) if place is not None and place >= 0 else ())
-        square, peak = (np.broadcast_to(np.reshape(each, -1), size).copy() for each in (square, peak))
-        made = self.atoms.fresh(size)
-        shape = (size,) + (1,) * (rank - axis - 1) if axis is not None else (1,) * array.ndim
+        wide = {rank - array.ndim + axis: size for axis, size in enumerate(array.shape) if size > 1}
+        layout, dims = self._exact(self._read(value)), self.extents.whole(node.outputs[0]) or [None] * rank
+        if not layout.axes and len(wide) == 1:
+            layout = layout.spread([*wide], [*wide.values()])
+        else:  # it becomes no larger than what it multiplies, and tells apart what it spans
+            kept = [axis for axis in layout.axes if dims[axis] in (None, layout.size(axis))]
+            layout = self._kept(layout, kept if set(wide) <= set(kept) else set(kept) & set(wide))
+        square, peak = blocks_along(array, layout, rank)
+        made = self.atoms.fresh(len(layout.atoms))
+        shape = layout.shape(rank) or (1,) * array.ndim
         rows, columns, turns = made, layout.atoms, node.op_type == "Div" and slot == 0
         self.atoms.stand(made, layout.atoms, -1.0 if turns else 1.0)
         if turns:
@@ -240,7 +213,8 @@ class ScaleFlow(ScaleProducts):
         elif node.op_type == "Div":
             rows, columns = layout.atoms, made
         self.weights.append(Weights(node, slot, rows, shape, square[:, None], peak[:, None], columns[:, None], shape))
-        return self._write(node, axis, made, peak * layout.cap if node.op_type == "Mul" else None)
+        made_of = replace(layout, atoms=made, cap=peak * layout.cap)
+        return self._put(node, made_of, capped=node.op_type == "Mul")
 
     # -- linear operators ---------------------------------------------------------------------------------------------
 
@@ -272,7 +246,7 @@ class ScaleFlow(ScaleProducts):
     def _biased(self, node: ir.Node, made: Ints, axis: int, cap: Floats) -> bool:
         array = whole(node.inputs[2]) if len(node.inputs) > 2 else None
         if array is not None:
-            cap = cap + self._offset(node, 2, array, Layout(0, made, cap), 1)
+            cap = cap + self._offset(node, 2, array, Layout.along(0, made, cap), 1)
         return self._write(node, axis, made, cap)
 
     def _conv(self, node: ir.Node) -> bool:
@@ -315,15 +289,9 @@ class ScaleFlow(ScaleProducts):
             return self._linear(node, 1, array, value, (1, 0, rank - 1))
         if array is not None or other.dtype is not ir.DataType.FLOAT or is_constant(other):
             return False
-        layout, wide = self._read(other), self.view.rank(other) == self.view.rank(node.outputs[0])
-        layout = layout if wide and layout.axis == (self.view.rank(other) or 0) - 1 else self._uniform(other)
-        cap = self._mixed_cap(value, other, layout)
-        if is_constant(value) or (_is_gate(value) and wide and rank >= 2):
+        if _is_gate(value):
             self.atoms.pin(self._read(value).atoms)
-            return self._write(node, layout.axis, layout.atoms, cap)
-        made = self.atoms.fresh(len(layout.atoms))
-        self._multiply(made, [self._uniform(value), layout], (value, other), 1.0)
-        return self._write(node, layout.axis, made, cap)
+        return self._matrices(node, value, other)
 
     def _gather(self, node: ir.Node) -> bool:
         """A table that is looked up makes its own scale."""
@@ -355,8 +323,8 @@ class ScaleFlow(ScaleProducts):
         peak = np.abs(scale.astype(np.float64))
         self._note(node, 1, made, (size, size), layout.atoms[:, None], 1, HeldBlocks.of(scale[:, None], 0, 1))
         deviation = np.sqrt(variance.astype(np.float64) + float(attribute(node, "epsilon", 1e-5)))
-        shift = self._offset(node, 2, bias, Layout(0, made, peak), 1)
-        moved = self._offset(node, 3, mean, Layout(0, layout.atoms, peak), 1)
+        shift = self._offset(node, 2, bias, Layout.along(0, made, peak), 1)
+        moved = self._offset(node, 3, mean, Layout.along(0, layout.atoms, peak), 1)
         with np.errstate(invalid="ignore", divide="ignore"):
             cap = np.nan_to_num((layout.cap + moved) * peak / deviation + shift, nan=math.inf, posinf=math.inf)
         return self._write(node, 1, made, cap)
@@ -372,7 +340,7 @@ class ScaleFlow(ScaleProducts):
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         by_channel = node.op_type in ("InstanceNormalization", "GroupNormalization")
         axis = 1 if by_channel else rank - 1
-        extents = sizes(value)
+        extents = self.extents.whole(value)
         if extents is None or scale.shape != (extents[axis],) or (bias is not None and not is_constant(bias)):
             return self._write(node, None, np.array([PINNED]))
         made = self.atoms.fresh(len(scale))
@@ -382,7 +350,7 @@ class ScaleFlow(ScaleProducts):
         if bias is not None:
             array = whole(bias)
             assert array is not None
-            cap = cap + self._offset(node, 2, array, Layout(0, made, peak), 1)
+            cap = cap + self._offset(node, 2, array, Layout.along(0, made, peak), 1)
         return self._write(node, axis, made, cap)
 
 

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.repair.scale_atoms import Atoms, Floats, Ints, Layout, Weights
+from halfwise.repair.scale_atoms import Atoms, Floats, Ints, Weights
+from halfwise.repair.scale_layout import Layout
 
 __all__ = ["Flow"]
 

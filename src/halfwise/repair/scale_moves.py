@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import onnx_ir as ir
 
 from halfwise.model.patterns.view import attribute
+from halfwise.repair.extents import whole_numbers
 from halfwise.repair.graph_edit import is_constant, whole
-from halfwise.repair.scale_atoms import Layout, Weights
-from halfwise.repair.scale_blocks import blocks
-from halfwise.repair.scale_walk import ScaleWalk, count, sizes
+from halfwise.repair.scale_atoms import Weights
+from halfwise.repair.scale_layout import Layout, blocks_along, common
+from halfwise.repair.scale_reshape import cut
+from halfwise.repair.scale_walk import ScaleWalk, count
 
 __all__ = ["SAME", "ScaleMoves"]
 
@@ -31,43 +37,55 @@ class ScaleMoves(ScaleWalk):
         if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None:
             return False
         layout = self._read(value)
-        mixes = "Pool" in node.op_type or node.op_type in _GROWS  # neighbours along every axis from the third on
-        if mixes and layout.axis not in (None, 0, 1):
-            layout = self._uniform(value)
-        return self._keep(node, layout, layout.axis, capped=node.op_type not in _GROWS)
+        if "Pool" in node.op_type or node.op_type in _GROWS:  # neighbours along every axis from the third on
+            layout = self._kept(layout, (0, 1))
+        return self._put(node, layout, capped=node.op_type not in _GROWS)
 
     def _mixed(self, node: ir.Node) -> bool:
         value = self._data(node)
-        return value is not None and self._keep(node, self._uniform(value), None)
+        return value is not None and self._put(node, self._uniform(value))
 
     def _expand(self, node: ir.Node) -> bool:
         """A constant that is repeated, such as the token of a class, makes its own scale."""
-        value, rank, extents = node.inputs[0], self.view.rank(node.outputs[0]), sizes(node.outputs[0])
-        if value is None or not is_constant(value) or value.dtype is not ir.DataType.FLOAT:
-            return self._mixed(node)
-        own = sizes(value)
+        value, rank, extents = node.inputs[0], self.view.rank(node.outputs[0]), self.extents.whole(node.outputs[0])
+        if value is None or value.dtype is not ir.DataType.FLOAT:
+            return False
+        if not is_constant(value):  # what is of more than 1 element along an axis, is as long there afterwards
+            return self._put(node, self._uniform(value) if rank is None else self._in(value, rank))
+        own = self.extents.whole(value)
         along = rank is not None and own and extents and own[-1] == extents[-1] != 1
-        layout = self._source(node, 0, value, len(own) - 1 if along and own else None)
-        return self._write(node, rank - 1 if along and rank else None, layout.atoms, layout.cap)
+        layout = self._source(node, 0, value, [len(own) - 1] if along and own else [])
+        return self._put(node, layout.moved((rank or 0) - len(own or ())))
 
-    def _source(self, node: ir.Node, slot: int, value: ir.Value, axis: int | None) -> Layout:
-        """A constant that moves: it takes any power of two, channel by channel along an axis."""
+    def _source(self, node: ir.Node, slot: int, value: ir.Value, axes: Sequence[int]) -> Layout:
+        """A constant that moves: it takes any power of two, channel by channel along some axes."""
         array = whole(value)
         assert array is not None
-        square, peak, _ = blocks(array, () if axis is None else (axis,))
-        square, peak = (np.reshape(each, -1) for each in (square, peak))
-        made = self.atoms.fresh(len(peak))
-        shape = (1,) * array.ndim if axis is None else (len(peak),) + (1,) * (array.ndim - axis - 1)
-        self.weights.append(Weights(node, slot, made, shape, square[:, None], peak[:, None]))
-        return Layout(axis, made, peak)
+        sizes = [array.shape[axis] for axis in axes]
+        layout = Layout.over(axes, sizes, self.atoms.fresh(math.prod(sizes)), np.zeros(1))
+        square, peak = blocks_along(array, layout, array.ndim)
+        shape = layout.shape(array.ndim) or (1,) * array.ndim
+        self.weights.append(Weights(node, slot, layout.atoms, shape, square[:, None], peak[:, None]))
+        return replace(layout, cap=peak)
+
+    def _tile(self, node: ir.Node) -> bool:
+        """What is repeated has its unknowns again."""
+        value, times = self._data(node), self._integers(node, 1, "repeats")
+        if value is None:
+            return False
+        layout = self._read(value)
+        if times is None:
+            return self._put(node, self._as_one(layout))
+        for axis, size in zip(layout.axes, layout.sizes, strict=True):
+            layout = layout.taken(axis, np.tile(np.arange(size), times[axis]))
+        return self._put(node, layout)
 
     def _prelu(self, node: ir.Node) -> bool:
         value = self._data(node)
         slope = node.inputs[1] if len(node.inputs) > 1 else None
         if value is None or not is_constant(slope):
             return False
-        layout = self._read(value)
-        return self._keep(node, layout, layout.axis, capped=False)
+        return self._put(node, self._read(value), capped=False)
 
     def _transpose(self, node: ir.Node) -> bool:
         value = self._data(node)
@@ -75,124 +93,132 @@ class ScaleMoves(ScaleWalk):
             return False
         layout, rank = self._read(value), self.view.rank(value)
         order = list(attribute(node, "perm", None) or range(rank or 0)[::-1])
-        if layout.axis is None or layout.axis not in order:  # a rank that nobody knows: one unknown for all of it
-            return self._keep(node, self._uniform(value), None)
-        return self._keep(node, layout, order.index(layout.axis))
+        if rank is None:  # that nobody knows: one unknown for all of it
+            return self._put(node, self._as_one(layout))
+        return self._put(node, layout.at([order.index(axis) for axis in layout.axes]))
 
     def _reshape(self, node: ir.Node) -> bool:
-        """In row-major order a channel stays one along an axis that as many elements follow; several axes may merge."""
+        """Axes may be split and merged; what cannot be told apart any more is tied together."""
         value = self._data(node)
         if value is None:
             return False
-        layout = self._read(value)
-        before, after = sizes(value), sizes(node.outputs[0])
-        if layout.axis is not None and before is not None and after is not None:
-            inner = count(before[layout.axis + 1 :])
-            for axis in range(len(after)):
-                behind, size = count(after[axis + 1 :]), after[axis]
-                if inner is None or behind is None or not isinstance(size, int) or size == 1 < len(layout.atoms):
-                    continue
-                if (behind, size) == (inner, len(layout.atoms)):
-                    return self._keep(node, layout, axis)
-                if behind * size == inner * len(layout.atoms) and inner % max(behind, 1) == 0:
-                    times = inner // behind
-                    return self._write(node, axis, np.repeat(layout.atoms, times), np.repeat(layout.cap, times))
-        return self._keep(node, self._uniform(value), None)
+        layout, after = self._read(value), self.extents.of(node.outputs[0])
+        before = self.extents.of(value)
+        if not layout.axes or before is None or after is None:
+            return self._put(node, self._as_one(layout))
+        way = cut(layout, before, after)
+        passing = {way.sources[place] for place in way.told}
+        parts = [place for place, source in enumerate(way.sources) if source in passing]
+        layout = self._kept(layout, passing)
+        layout = Layout(tuple(parts), tuple(way.sizes[i] for i in parts), layout.atoms, layout.cap)
+        reached = sorted({way.targets[place] for place in way.told})
+        spread = [i for i, axis in enumerate(way.targets) if i in way.told or axis in {*reached} - way.repeated]
+        layout = self._spread(self._kept(layout, way.told), spread, [way.sizes[place] for place in spread])
+        sizes = [math.prod(way.sizes[place] for place in spread if way.targets[place] == axis) for axis in reached]
+        return self._put(node, Layout.over(reached, sizes, layout.atoms, layout.cap, way.repeated))
 
     def _reduce(self, node: ir.Node) -> bool:
         value = self._data(node)
         axes = self.view.axes(node)
         if value is None:
             return False
-        layout, axis = self._read(value), None
-        if layout.axis is not None and (axes is None or layout.axis in axes or min(axes) < 0):
-            layout = self._uniform(value)
-        elif layout.axis is not None and axes is not None:
-            axis = layout.axis - (0 if attribute(node, "keepdims", 1) else sum(each < layout.axis for each in axes))
+        layout, dims = self._read(value), self.extents.whole(value)
+        if axes is None or min(axes, default=0) < 0:
+            layout = self._as_one(layout)
+        else:
+            layout = self._kept(layout, {*layout.axes} - set(axes))
+            if not attribute(node, "keepdims", 1):
+                layout = layout.at([axis - sum(each < axis for each in axes) for axis in layout.axes])
         many: int | None = 1  # of a mean or an extreme none is larger than what it is of
         if node.op_type in ("ReduceSum", "ReduceL1", "ReduceL2"):
-            dims = sizes(value)
             many = None if axes is None or dims is None else count([dims[each] for each in axes])
-        return self._write(node, axis, layout.atoms, None if many is None else layout.cap * max(many, 1))
+        if many is None:
+            return self._put(node, layout, capped=False)
+        return self._put(node, replace(layout, cap=layout.cap * max(many, 1)))
 
     def _concat(self, node: ir.Node) -> bool:
+        """Along the axis that is joined each part keeps its unknowns; along others they are the same in all parts."""
         axis, rank = attribute(node, "axis", 0), self.view.rank(node.outputs[0])
         if rank is None or any(value is None or value.dtype is not ir.DataType.FLOAT for value in node.inputs):
             return False
         axis %= rank
         values = [value for value in node.inputs if value is not None]
-        axes = {self._read(value).axis for value in values if not is_constant(value)}
-        if not axes:
+        moving = [self._read(value) for value in values if not is_constant(value)]
+        if not moving:
             return False
-        own = axis if axes <= {None, axis} else next(iter(axes)) if len(axes) == 1 else None
-        found = [
-            self._source(node, slot, value, own) if is_constant(value) else self._read(value)
-            for slot, value in enumerate(values)
-        ]
-        extents = [(sizes(value) or [None] * rank)[axis] for value in values]
-        if all(layout.axis in (None, axis) for layout in found) and all(isinstance(size, int) for size in extents):
-            pairs = [(layout, s) for layout, s in zip(found, extents, strict=True) if isinstance(s, int)]
-            parts = [self._spread(layout, axis, size) for layout, size in pairs]
-            return self._write(
-                node, axis, np.concatenate([p.atoms for p in parts]), np.concatenate([p.cap for p in parts])
-            )
-        if len({(layout.axis, len(layout.atoms)) for layout in found}) > 1:
-            found = [self._as_one(layout) for layout in found]
-        for layout in found[1:]:
-            self.atoms.tie(layout.atoms, found[0].atoms)
-        cap = np.max([layout.cap for layout in found], axis=0)
-        return self._write(node, found[0].axis if found[0].axis != axis else None, found[0].atoms, cap)
+        lengths = [(self.extents.whole(value) or [None] * rank)[axis] for value in values]
+        counts = [size for size in lengths if size is not None]
+        axes, sizes = common(moving, None, axis)
+        if len(counts) < len(values) or not (any(axis in each.axes for each in moving) or not axes):
+            parts = self._all_along([self._part(node, slot, axes) for slot in range(len(values))], axes, sizes)
+            for part in parts[1:]:
+                self.atoms.tie(part.atoms, parts[0].atoms)
+            return self._put(node, replace(parts[0], cap=np.max([part.cap for part in parts], axis=0)))
+        axes, place = sorted([*axes, axis]), sum(each < axis for each in axes)
+        shapes = [[*sizes[:place], many, *sizes[place:]] for many in counts]
+        parts = [self._spread(self._part(node, slot, axes), axes, shape) for slot, shape in enumerate(shapes)]
+        atoms, cap = (
+            np.concatenate([np.reshape(each, shape) for each, shape in zip(given, shapes, strict=True)], place)
+            for given in ([part.atoms for part in parts], [part.cap for part in parts])
+        )
+        repeated = frozenset().union(*(part.repeated for part in parts)) - {axis}
+        return self._put(node, Layout.over(axes, atoms.shape, atoms.reshape(-1), cap.reshape(-1), repeated))
+
+    def _part(self, node: ir.Node, slot: int, axes: Sequence[int]) -> Layout:
+        value = node.inputs[slot]
+        assert value is not None
+        return self._source(node, slot, value, axes) if is_constant(value) else self._read(value)
 
     def _split(self, node: ir.Node) -> bool:
         value = self._data(node)
         if value is None:
             return False
-        layout = self._read(value)
-        rank = self.view.rank(value)
-        axis = attribute(node, "axis", 0) % rank if rank else None
-        start = 0
-        extents = [(sizes(output) or [None] * (rank or 0))[axis or 0] for output in node.outputs] if rank else [None]
-        if layout.axis == axis is not None and sum(s for s in extents if isinstance(s, int)) != len(layout.atoms):
-            layout = self._uniform(value)
-        for output, size in zip(node.outputs, extents, strict=False):
-            cut = slice(None)
-            if layout.axis == axis is not None and isinstance(size, int):
-                cut, start = slice(start, start + size), start + size
-            cap = np.minimum(layout.cap[cut], self.high(output))
-            self.layouts[output] = Layout(layout.axis, layout.atoms[cut], cap)
-        for output in node.outputs[len(extents) :]:
-            self.layouts[output] = self._uniform(value)
+        layout, rank = self._read(value), self.view.rank(value)
+        axis, start = (attribute(node, "axis", 0) % rank if rank else -1), 0
+        lengths = [
+            (self.extents.whole(output) or [None] * (rank or 0))[axis] if rank else None for output in node.outputs
+        ]
+        counts = [size for size in lengths if size is not None]
+        if len(counts) < len(lengths) or sum(counts) != layout.size(axis):
+            layout = self._kept(layout, {*layout.axes} - {axis}) if rank else self._as_one(layout)
+        for output, size in zip(node.outputs, lengths, strict=True):
+            part = layout
+            if axis in layout.axes and size is not None:
+                part, start = layout.taken(axis, np.arange(start, start + size)), start + size
+            self.layouts[output] = replace(part, cap=np.minimum(part.cap, self.high(output)))
         return True
 
     def _slice(self, node: ir.Node) -> bool:
         value = self._data(node)
         if value is None:
             return False
-        layout = self._read(value)
-        rank = self.view.rank(value)
-        if layout.axis is None or rank is None:
-            return self._keep(node, self._uniform(value), None)
+        layout, rank = self._read(value), self.view.rank(value)
         given = [self._integers(node, slot, name) for slot, name in enumerate(("starts", "ends", "axes", "steps"), 1)]
         starts, ends, axes, steps = given
-        if starts is None or ends is None:
-            return self._keep(node, self._uniform(value), None)
-        axes = axes if axes is not None else list(range(len(starts)))
-        steps = steps if steps is not None else [1] * len(starts)
-        chosen = np.arange(len(layout.atoms))
-        for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-            if axis % rank == layout.axis:
-                low = -len(chosen) - 1
-                chosen = chosen[slice(max(start, low), None if end < low + 1 else end, step)]
-        if (sizes(node.outputs[0]) or [None] * rank)[layout.axis] != len(chosen):
-            return self._keep(node, self._uniform(value), None)
-        return self._write(node, layout.axis, layout.atoms[chosen], layout.cap[chosen])
+        if axes is None and starts is not None and len(node.inputs) < 4:
+            axes = list(range(len(starts)))
+        if rank is None or axes is None:
+            return self._put(node, self._as_one(layout))
+        axes, dims = [axis % rank for axis in axes], self.extents.whole(node.outputs[0]) or [None] * rank
+        if starts is None or ends is None or (steps is None and len(node.inputs) > 4):
+            return self._put(node, self._kept(layout, {*layout.axes} - set(axes)))
+        for start, end, axis, step in zip(starts, ends, axes, steps or [1] * len(starts), strict=True):
+            if axis in layout.repeated:
+                layout = self._kept(layout, {*layout.axes} - {axis})
+            if axis not in layout.axes:
+                continue
+            low = -layout.size(axis) - 1
+            chosen = np.arange(layout.size(axis))[slice(max(start, low), None if end < low + 1 else end, step)]
+            same = dims[axis] in (None, len(chosen))
+            layout = layout.taken(axis, chosen) if same else self._kept(layout, {*layout.axes} - {axis})
+        return self._put(node, layout)
 
     def _integers(self, node: ir.Node, slot: int, name: str) -> list[int] | None:
+        """Of an attribute, or of an input that is constant or computed of known dimensions."""
         named = attribute(node, name, None)
         if named is not None:
             return [int(each) for each in named]
-        array = self.view.constant(node.inputs[slot]) if slot < len(node.inputs) else None
-        return [int(each) for each in array.reshape(-1)] if array is not None else None
+        return whole_numbers(self.extents.entries(node.inputs[slot])) if slot < len(node.inputs) else None
 
     def _gather(self, node: ir.Node) -> bool:
         value, indices = self._data(node), node.inputs[1]
@@ -200,15 +226,15 @@ class ScaleMoves(ScaleWalk):
         if value is None:
             return False
         layout = self._read(value)
-        if layout.axis is None or rank is None or index_rank is None:
-            return self._keep(node, self._uniform(value), None)
-        axis = attribute(node, "axis", 0) % rank
-        if axis != layout.axis:
-            return self._keep(node, layout, layout.axis + (index_rank - 1 if axis < layout.axis else 0))
-        chosen = self.view.constant(indices)
-        if chosen is None or chosen.ndim != 1:
-            return self._keep(node, self._uniform(value), None)
-        return self._write(node, axis, layout.atoms[chosen], layout.cap[chosen])
+        if rank is None or index_rank is None:
+            return self._put(node, self._as_one(layout))
+        axis, chosen = attribute(node, "axis", 0) % rank, self.view.constant(indices)
+        if axis in {*layout.axes} - layout.repeated and chosen is not None and chosen.ndim < 2:
+            layout = layout.taken(axis, chosen.reshape(-1))
+            if chosen.ndim == 1:
+                return self._put(node, layout)
+        layout = self._kept(layout, {*layout.axes} - {axis})
+        return self._put(node, layout.at([each + (index_rank - 1 if axis < each else 0) for each in layout.axes]))
 
     def _pad(self, node: ir.Node) -> bool:
         value = self._data(node)
@@ -217,8 +243,8 @@ class ScaleMoves(ScaleWalk):
         filled = node.inputs[2] if len(node.inputs) > 2 else None
         number = self.view.scalar(filled) if filled is not None else float(attribute(node, "value", 0.0))
         if attribute(node, "mode", "constant") not in (b"constant", "constant") or number == 0.0:
-            layout, after, before = self._read(value), sizes(node.outputs[0]), sizes(value)
-            same = layout.axis is not None and after and before and after[layout.axis] == before[layout.axis]
-            layout = layout if same else self._uniform(value)
-            return self._keep(node, layout, layout.axis)
+            after, before = self.extents.whole(node.outputs[0]), self.extents.whole(value)
+            pairs = enumerate(zip(after or (), before or (), strict=False))
+            same = [axis for axis, (one, other) in pairs if one is not None and one == other]
+            return self._put(node, self._kept(self._read(value), same))
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -10,9 +11,10 @@ import onnx_ir as ir
 from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import is_constant, whole
-from halfwise.repair.scale_atoms import PINNED, Layout, Weights
+from halfwise.repair.scale_atoms import PINNED, Weights
 from halfwise.repair.scale_blocks import blocks, stored
 from halfwise.repair.scale_ground import Flow
+from halfwise.repair.scale_layout import Layout
 from halfwise.repair.scale_norms import norm_reach
 from halfwise.repair.scale_quantised import quantised_handler
 
@@ -39,11 +41,10 @@ def _skip_norm(flow: Flow, node: ir.Node) -> bool:
         return False
     if not flow._elementwise(node, slots=[slot for slot in slots if slot < len(node.inputs)]):
         return False
-    layout = flow.layouts.pop(node.outputs[0])
-    flow.atoms.tie(layout.atoms, layout.first)
-    layout = Layout(None, layout.first, layout.cap.max(keepdims=True))
+    layout = flow._uniform(node.outputs[0])
+    del flow.layouts[node.outputs[0]]
     if total is not None:
-        flow.layouts[total] = Layout(None, layout.atoms, np.minimum(layout.cap, flow.high(total)))
+        flow.layouts[total] = replace(layout, cap=np.minimum(layout.cap, flow.high(total)))
     return _normalised(flow, node, layout, (2, 3) if centred else (2,))
 
 
@@ -63,7 +64,7 @@ def _normalised(flow: Flow, node: ir.Node, layout: Layout, slots: tuple[int, ...
             flow.weights.append(Weights(node, slot, made, (len(array),), square[:, None], peak[:, None]))
             cap = peak * norm_reach(node, [len(array)])
         else:
-            cap = cap + flow._offset(node, slot, array, Layout(0, made, np.zeros(len(made))), 1)
+            cap = cap + flow._offset(node, slot, array, Layout.along(0, made, np.zeros(len(made))), 1)
     assert made is not None
     return flow._write(node, rank - 1, made, cap)
 
@@ -95,7 +96,7 @@ def _packed_product(flow: Flow, node: ir.Node) -> bool:
     if bias is not None:
         array = whole(bias)
         assert array is not None
-        flow._offset(node, 5, array, Layout(None, made, np.zeros(1)), array.ndim)
+        flow._offset(node, 5, array, Layout.along(None, made, np.zeros(1)), array.ndim)
     return flow._write(node, None, made)
 
 

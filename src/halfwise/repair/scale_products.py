@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
 from halfwise.model.model import Model
 from halfwise.model.patterns.view import View
-from halfwise.repair.graph_edit import whole
 from halfwise.repair.rule import Ranges
-from halfwise.repair.scale_atoms import PINNED, TYPICAL, Floats, Ints, Layout, Weights
-from halfwise.repair.scale_moves import ScaleMoves
-from halfwise.repair.scale_walk import sizes
+from halfwise.repair.scale_atoms import PINNED, TYPICAL, Ints, Weights
+from halfwise.repair.scale_layout import Layout, common
+from halfwise.repair.scale_matrices import ScaleMatrices
 
 __all__ = ["ScaleProducts", "rounds_anew"]
 
 _EXACT = (2.0, 3.0)  # powers that keep the bits of what was scaled
 
 
-class ScaleProducts(ScaleMoves):
+class ScaleProducts(ScaleMatrices):
     """Afterwards: `roots` (square roots, which may be scaled back right behind), `terms` (logarithms, behind which the
     logarithm of what they read of a power is taken off, and exponentials, in front of which that of what they make is
     added). `rounds`: what only rounds anew may be passed, too: powers, logarithms, exponentials; `rounded` names it."""
@@ -49,7 +47,7 @@ class ScaleProducts(ScaleMoves):
 
     def _entry(self, value: ir.Value) -> None:
         """A graph input: all that read it read a multiple."""
-        self.layouts[value] = Layout(None, self._factor_on(value, None), np.array([self.high(value)]))
+        self.layouts[value] = Layout.along(None, self._factor_on(value, None), np.array([self.high(value)]))
 
     def _factor_on(self, value: ir.Value, node: ir.Node | None) -> Ints:
         read, high = self.atoms.fresh(1), np.array([[self.high(value)]])
@@ -98,37 +96,20 @@ class ScaleProducts(ScaleMoves):
         layout = self._read(node.outputs[0] if node.op_type == "ReduceSumSquare" else value)
         made = self.atoms.fresh(len(layout.atoms))
         self.atoms.tie(made, layout.atoms, exponent)
-        return self._write(node, layout.axis, made)
+        return self._put(node, replace(layout, atoms=made), capped=False)
 
     def _pair(self, node: ir.Node, left: ir.Value, right: ir.Value, rank: int) -> bool:
         """2^k x * 2^l y = 2^(k+l) x y, and the same of quotients."""
         if self.view.rank(left) is None or self.view.rank(right) is None:
             return False
-        axes = {self._axis_in(value, rank) for value in (left, right)} - {None}
-        axis = axes.pop() if len(axes) == 1 else None
-        extents = sizes(node.outputs[0])
-        size = extents[axis] if axis is not None and extents is not None else None
-        if any(len(self._read(value).atoms) not in (1, size) for value in (left, right)):
-            axis, size = None, None
-        both = [self._read(value) if axis is not None else self._uniform(value) for value in (left, right)]
-        made = self.atoms.fresh(size or 1)
-        self._multiply(made, both, (left, right), -1.0 if node.op_type == "Div" else 1.0)
-        return self._write(node, axis, made)
-
-    def _mixed_cap(self, value: ir.Value, other: ir.Value, layout: Layout) -> Floats | None:
-        """How large a product of matrices may be in each channel of the right one; None where nobody knows."""
-        array, dims = whole(value), sizes(other) or [None]
-        high = self.high(value) if array is None else float(np.abs(array.astype(np.float64)).max(initial=0.0))
-        many = dims[max(len(dims) - 2, 0)]
-        known = many is not None and math.isfinite(high) and bool(np.isfinite(layout.cap).all())
-        return layout.cap * high * many if known and many is not None else None
-
-    def _multiply(self, made: Ints, both: Sequence[Layout], values: tuple[ir.Value, ir.Value], sign: float) -> None:
-        """The quieter one is pinned where nothing says which may be scaled."""
-        one, other = (layout.atoms for layout in both)
-        if sign > 0 and self.high(values[0]) < self.high(values[1]):
-            one, other = other, one
-        self.atoms.product(made, one, other, sign)
+        both = [self._in(value, rank) for value in (left, right)]
+        wide, narrow = sorted(both, key=lambda layout: -len(layout.axes))
+        within, dims = {*narrow.axes} <= {*wide.axes}, self.extents.whole(node.outputs[0])
+        axes, sizes = common([wide] if within else both, dims)
+        both = self._all_along(both, axes, sizes)
+        made = self.atoms.fresh(len(both[0].atoms))
+        self._multiply(made, [layout.atoms for layout in both], (left, right), -1.0 if node.op_type == "Div" else 1.0)
+        return self._put(node, replace(both[0], atoms=made), capped=False)
 
 
 def rounds_anew(view: View, node: ir.Node) -> bool:

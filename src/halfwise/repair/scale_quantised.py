@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from halfwise.model.families import PRODUCTS
 from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import is_constant, whole
-from halfwise.repair.scale_atoms import Ints, Layout, Weights
+from halfwise.repair.scale_atoms import Ints, Weights
 from halfwise.repair.scale_blocks import blocks
 from halfwise.repair.scale_ground import Flow
+from halfwise.repair.scale_layout import Layout
 from halfwise.repair.scale_walk import sizes
 
 __all__ = ["quantised_handler"]
@@ -50,7 +51,7 @@ def _quantise_by_range(flow: Flow, node: ir.Node) -> bool:
         return False
     layout = flow._uniform(value)
     scale = node.outputs[1]
-    flow.layouts[scale] = Layout(None, layout.atoms, np.array([flow.high(scale)]))
+    flow.layouts[scale] = Layout.along(None, layout.atoms, np.array([flow.high(scale)]))
     return True
 
 
@@ -95,7 +96,7 @@ def _biased(flow: Flow, node: ir.Node, made: Ints) -> bool:
         if array is None or (len(made) > 1 and array.shape not in ((len(made),), (1, len(made)))):
             return False
         axis = 0 if len(made) > 1 else None
-        flow._offset(node, 2, array, Layout(axis, made, np.zeros(len(made))), 1)
+        flow._offset(node, 2, array, Layout.along(axis, made, np.zeros(len(made))), 1)
         return True
     found = _weight_scale(node, 2)
     if found is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -11,10 +12,12 @@ import onnx_ir as ir
 
 from halfwise.model.model import Model
 from halfwise.model.patterns.view import View
+from halfwise.repair.extents import Extents
 from halfwise.repair.graph_edit import is_constant
 from halfwise.repair.rule import Ranges
-from halfwise.repair.scale_atoms import PINNED, Atoms, Floats, Ints, Layout, Weights
+from halfwise.repair.scale_atoms import PINNED, Atoms, Floats, Ints, Weights
 from halfwise.repair.scale_classes import Classes, solve
+from halfwise.repair.scale_layout import Layout, common
 
 __all__ = ["ScaleWalk", "count", "sizes"]
 
@@ -29,6 +32,7 @@ class ScaleWalk:
         self.model = model
         self.view = View(model)
         self.ranges = ranges
+        self.extents = Extents(self.view)
         self.atoms = Atoms()
         self.layouts: dict[ir.Value, Layout] = {}
         self.weights: list[Weights] = []
@@ -49,14 +53,17 @@ class ScaleWalk:
 
     def _read(self, value: ir.Value) -> Layout:
         found = self.layouts.get(value)
-        return found or Layout(None, np.array([PINNED]), np.array([self.high(value)]))
+        return found or Layout.along(None, np.array([PINNED]), np.array([self.high(value)]))
 
     def _write(self, node: ir.Node, axis: int | None, atoms: Ints, cap: Floats | None = None) -> bool:
+        return self._put(node, Layout.along(axis, atoms, np.full(1, math.inf) if cap is None else cap))
+
+    def _put(self, node: ir.Node, layout: Layout, *, capped: bool = True) -> bool:
         value = node.outputs[0]
-        cap = np.full(len(atoms), math.inf) if cap is None else np.broadcast_to(cap, atoms.shape)
+        cap = layout.cap if capped else np.full(len(layout.atoms), math.inf)
         if self.high(value) > _LOUD:
-            self.atoms.free_loud(atoms)
-        self.layouts[value] = Layout(axis, atoms, np.minimum(cap, self.high(value)))
+            self.atoms.free_loud(layout.atoms)
+        self.layouts[value] = replace(layout, cap=np.minimum(cap, self.high(value)))
         return True
 
     def _data(self, node: ir.Node) -> ir.Value | None:
@@ -65,28 +72,52 @@ class ScaleWalk:
 
     def _along(self, value: ir.Value, axis: int, size: int) -> Layout:
         """A tensor's unknowns, one for each of `size` channels along an axis."""
-        return self._spread(self._read(value), axis, size)
+        return self._spread(self._read(value), (axis,), (size,))
 
-    def _spread(self, layout: Layout, axis: int, size: int) -> Layout:
-        if layout.axis != axis or len(layout.atoms) != size:
-            layout = self._as_one(layout)
-        return Layout(axis, np.broadcast_to(layout.atoms, size), np.broadcast_to(layout.cap, size))
+    def _spread(self, layout: Layout, axes: Sequence[int], sizes: Sequence[int]) -> Layout:
+        """Unknowns along just these axes, in growing order; all along others become one."""
+        kept = [axis for axis, size in zip(axes, sizes, strict=True) if layout.size(axis) == size]
+        return self._kept(layout, kept).spread(axes, sizes)
 
     def _uniform(self, value: ir.Value) -> Layout:
         """A tensor's only unknown: what it has are tied together."""
         return self._as_one(self._read(value))
 
     def _as_one(self, layout: Layout) -> Layout:
-        self.atoms.tie(layout.atoms, layout.first)
-        return Layout(None, layout.first, layout.cap.max(keepdims=True) if layout.cap.size else np.zeros(1))
+        return self._kept(layout, ())
 
-    def _axis_in(self, value: ir.Value, rank: int) -> int | None:
-        """Where a tensor's channels are in a result of this rank, that it is broadcast to."""
-        axis, own = self._read(value).axis, self.view.rank(value)
-        return axis + rank - own if axis is not None and own is not None else None
+    def _kept(self, layout: Layout, axes: Collection[int]) -> Layout:
+        """Of a tensor's unknowns those along these axes: along others they are tied together."""
+        lost = tuple(place for place, axis in enumerate(layout.axes) if axis not in axes)
+        if not lost:
+            return layout
+        if not len(layout.atoms):
+            return Layout.along(None, np.full(1, PINNED), np.zeros(1))
+        block, cap = np.reshape(layout.atoms, layout.sizes), np.reshape(layout.cap, layout.sizes)
+        first = block[tuple(slice(1) if place in lost else slice(None) for place in range(block.ndim))]
+        self.atoms.tie(block, first)
+        return Layout.over(layout.axes, first.shape, first.reshape(-1), cap.max(axis=lost).reshape(-1), layout.repeated)
 
-    def _keep(self, node: ir.Node, layout: Layout, axis: int | None, capped: bool = True) -> bool:
-        return self._write(node, axis, layout.atoms, layout.cap if capped else None)
+    def _exact(self, layout: Layout) -> Layout:
+        """A layout that a constant may take up: it is as long as the tensor along each axis."""
+        return self._kept(layout, {*layout.axes} - layout.repeated)
+
+    def _alike(self, layouts: Sequence[Layout], dims: Sequence[int | None] | None) -> list[Layout]:
+        """Operands of one result, along the same axes of it, each as long as there."""
+        axes, sizes = common(layouts, dims)
+        return self._all_along(layouts, axes, sizes)
+
+    def _all_along(self, layouts: Sequence[Layout], axes: Sequence[int], sizes: Sequence[int]) -> list[Layout]:
+        made = [self._spread(layout, axes, sizes) for layout in layouts]
+        repeated = frozenset[int]().union(*(layout.repeated for layout in made))
+        return [replace(layout, repeated=repeated) for layout in made] if repeated else made
+
+    def _in(self, value: ir.Value, rank: int) -> Layout:
+        """A tensor's unknowns, along the axes of a result of this rank that it is broadcast to."""
+        layout, own = self._read(value), self.view.rank(value)
+        if own is None or own > rank:
+            return self._as_one(layout)
+        return layout.moved(rank - own) if own < rank else layout
 
 
 def sizes(value: ir.Value) -> list[int | None] | None:
