@@ -6,9 +6,9 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.model.patterns.view import attribute
-from halfwise.repair.graph_edit import is_constant, whole
+from halfwise.repair.graph_edit import is_constant
 from halfwise.repair.scale_atoms import Layout, Weights
-from halfwise.repair.scale_blocks import blocks
+from halfwise.repair.scale_blocks import blocks_of
 from halfwise.repair.scale_walk import ScaleWalk, count, sizes
 
 __all__ = ["SAME", "ScaleMoves"]
@@ -52,12 +52,10 @@ class ScaleMoves(ScaleWalk):
 
     def _source(self, node: ir.Node, slot: int, value: ir.Value, axis: int | None) -> Layout:
         """A constant that moves: it takes any power of two, channel by channel along an axis."""
-        array = whole(value)
-        assert array is not None
-        square, peak, _ = blocks(array, () if axis is None else (axis,))
-        square, peak = (np.reshape(each, -1) for each in (square, peak))
+        square, peak, _ = blocks_of(value, () if axis is None else (axis,))
+        square, peak, rank = np.reshape(square, -1), np.reshape(peak, -1), len(sizes(value) or ())
         made = self.atoms.fresh(len(peak))
-        shape = (1,) * array.ndim if axis is None else (len(peak),) + (1,) * (array.ndim - axis - 1)
+        shape = (1,) * rank if axis is None else (len(peak),) + (1,) * (rank - axis - 1)
         self.weights.append(Weights(node, slot, made, shape, square[:, None], peak[:, None]))
         return Layout(axis, made, peak)
 
@@ -70,11 +68,15 @@ class ScaleMoves(ScaleWalk):
         return self._keep(node, layout, layout.axis, capped=False)
 
     def _transpose(self, node: ir.Node) -> bool:
-        value = self._data(node)
-        if value is None:
+        """A constant that is turned, such as a table that is the last weight, too, makes its own scale."""
+        value, rank = node.inputs[0], self.view.rank(node.inputs[0])
+        if value is None or value.dtype is not ir.DataType.FLOAT:
             return False
-        layout, rank = self._read(value), self.view.rank(value)
         order = list(attribute(node, "perm", None) or range(rank or 0)[::-1])
+        if is_constant(value):
+            layout = self._source(node, 0, value, order[-1] if order else None)
+            return self._write(node, len(order) - 1 if order else None, layout.atoms, layout.cap)
+        layout = self._read(value)
         if layout.axis is None or layout.axis not in order:  # a rank that nobody knows: one unknown for all of it
             return self._keep(node, self._uniform(value), None)
         return self._keep(node, layout, order.index(layout.axis))

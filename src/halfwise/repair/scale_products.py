@@ -48,7 +48,7 @@ class ScaleProducts(ScaleMoves):
         return self._write(node, None, made)
 
     def _entry(self, value: ir.Value) -> None:
-        """A graph input: all that read it read a multiple."""
+        """A graph input, or what no power passes: all that read it read a multiple."""
         self.layouts[value] = Layout(None, self._factor_on(value, None), np.array([self.high(value)]))
 
     def _factor_on(self, value: ir.Value, node: ir.Node | None) -> Ints:
