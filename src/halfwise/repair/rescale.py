@@ -5,7 +5,9 @@ read it lets the factor pass or takes it into a constant: linear operators (MatM
 Div by constants, BatchNormalization, look-ups in a table), ReLU and its kin, pooling, Add, Concat and moves; or where
 what reads it is a normalisation, which does not see a scale once its epsilon carries 4^k, or a quantiser, whose scale
 carries 2^k. Where a result has to come out as it is, a multiplication right behind the linear operator takes the
-factor back. Variances of a BatchNormalization beyond FP16 are scaled by 4^k with its epsilon, and its scale by 2^k.
+factor back. Where constants are not enough for what overflows, one multiplication stands behind a graph input, behind
+what lets no factor pass, or in front of a graph output. Variances of a BatchNormalization beyond FP16 are scaled by
+4^k with its epsilon, and its scale by 2^k.
 
 Proof. f(2^k x) = 2^k f(x) for every operator passed; (W 2^(a-b)) (x 2^b) + c 2^a = 2^a (W x + c); a norm divides by
 sqrt(4^k v + 4^k epsilon) = 2^k sqrt(v + epsilon). In binary floating point each product, sum and root above is scaled
