@@ -48,7 +48,6 @@ class Model:
 
     Of a model that was widened to FP32, `given` is the one that the file holds, and `interface` tells which inputs and
     outputs are narrow there. Of outputs that are `maps`, the tensors that they are made of are the outputs here.
-    `within` is the body of a branch or a loop that is looked at as if it were the main graph.
     """
 
     path: Path | None
@@ -62,7 +61,7 @@ class Model:
     interface: Mapping[str, Format] = field(default_factory=dict)
     maps: tuple[MapOutput, ...] = ()
     stamps: FileStamps = field(default_factory=FileStamps)
-    within: Graph | None = None
+    within: Graph | None = None  # the body of a branch or a loop that is looked at as if it were the main graph
 
     @property
     def graph(self) -> Graph:
