@@ -1,8 +1,9 @@
 """Language and vision models as Optimum exports them, one channel made massive: python -m benchmarks.exported.
 
 Architectures of Transformers from their configurations, small and with random weights. One row of the first MLP's last
-weight is scaled until its channel reaches 1.5e5, so that the residual stream overflows in FP16 from there on. Needs
-PyTorch and optimum-onnx beside halfwise.
+weight is scaled until its channel reaches 1.5e5, so that the residual stream overflows in FP16 from there on. With
+--merged, the decoders of encoder-decoders with and without a cache, which are two branches of one If. Needs PyTorch and
+optimum-onnx beside halfwise.
 """
 
 from __future__ import annotations
@@ -93,9 +94,10 @@ ARCHITECTURES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     rows = []
-    for name in options.only or ARCHITECTURES:
+    merged = [name for name, each in ARCHITECTURES.items() if each.task.startswith("text2text")]
+    for name in options.only or (merged if options.merged else ARCHITECTURES):
         with tempfile.TemporaryDirectory() as folder:
-            for model in _exported(ARCHITECTURES[name], Path(folder)):
+            for model in _exported(ARCHITECTURES[name], Path(folder), options.merged):
                 rows.append((name, *_row(model)))
                 print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
     print(f"{machine()}\n")
@@ -103,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _exported(architecture: Architecture, folder: Path) -> list[Path]:
+def _exported(architecture: Architecture, folder: Path, merged: bool) -> list[Path]:
     import torch
     import transformers
     from optimum.exporters.onnx import onnx_export_from_model
@@ -122,8 +124,9 @@ def _exported(architecture: Architecture, folder: Path) -> list[Path]:
         stacks.setdefault("decoder" if "decoder" in name else "encoder", each)
     for each in stacks.values():
         _make_massive(module, each, given)
-    onnx_export_from_model(module, folder, task=architecture.task, do_validation=False)
-    return sorted(folder.glob("*.onnx"))
+    task = architecture.task + ("-with-past" if merged else "")
+    onnx_export_from_model(module, folder, task=task, do_validation=False)
+    return sorted(folder.glob("*_merged.onnx" if merged else "*.onnx"))
 
 
 def _make_massive(module: Any, layer: Any, given: Mapping[str, Any]) -> None:
@@ -156,7 +159,7 @@ def _row(model: Path) -> tuple[str, ...]:
     errors = [max((metrics.rel_l2 for metrics in each.values()), default=0.0) for each in (found.fp16, found.fixed)]
     return (
         model.name,
-        str(len(proto.graph.node)),
+        str(_nodes(proto.graph)),
         *(f"{error:.2e}" for error in errors),
         f"{len(found.fp32_nodes)}{'' if found.met else ', missed'}",
         str(len(found.plan.repairs)),
@@ -165,20 +168,30 @@ def _row(model: Path) -> tuple[str, ...]:
     )
 
 
+def _nodes(graph: onnx.GraphProto) -> int:
+    """Those of branches, too."""
+    bodies = [each.g for node in graph.node for each in node.attribute if each.HasField("g")]
+    return len(graph.node) + sum(map(_nodes, bodies))
+
+
 def _sample(proto: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
-    """Every second one is padded at its end."""
+    """Every second one is padded at its end, and takes one step with a cache where a branch of the model does."""
     rng, made = np.random.default_rng(seed), dict[str, NDArray[Any]]()
+    steps = seed % 2 == 1 and any(value.name == "use_cache_branch" for value in proto.graph.input)
     for value in proto.graph.input:
         sizes = [each.dim_value for each in value.type.tensor_type.shape.dim]
         if value.name.endswith("input_ids"):
-            made[value.name] = rng.integers(3, _WORDS, (1, _TOKENS))
+            made[value.name] = rng.integers(3, _WORDS, (1, 1 if steps else _TOKENS))
+        elif value.name == "use_cache_branch":
+            made[value.name] = np.array([steps])
         elif value.name.endswith("attention_mask"):
             made[value.name] = np.ones((1, _TOKENS), np.int64)
             made[value.name][0, _TOKENS - 3 * (seed % 2) :] = 0
         elif value.name == "position_ids":
             made[value.name] = np.arange(_TOKENS)[None]
         elif value.name.startswith("past"):
-            made[value.name] = np.zeros([1, sizes[1], 0, sizes[3]], np.float32)
+            held = [1, sizes[1], _TOKENS if steps else 0, sizes[3]]
+            made[value.name] = rng.standard_normal(held).astype(np.float32)
         elif value.name == "encoder_hidden_states":
             made[value.name] = rng.standard_normal((1, _TOKENS, sizes[2])).astype(np.float32)
         else:
@@ -189,6 +202,7 @@ def _sample(proto: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m benchmarks.exported", description=(__doc__ or "").splitlines()[0])
     made.add_argument("--only", nargs="*", choices=ARCHITECTURES, default=(), metavar="NAME")
+    made.add_argument("--merged", action="store_true", help="decoders of encoder-decoders, merged with their cache")
     return made
 
 

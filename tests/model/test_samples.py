@@ -361,6 +361,14 @@ def test_synthetic_shapes() -> None:
     }
 
 
+def test_an_empty_cache_says_nothing_of_the_dimensions_of_others() -> None:
+    """As Optimum feeds the first step of a merged decoder."""
+    specs = [InputSpec("states", F32, (1, "encoded", 4)), InputSpec("past", F32, (1, 2, "encoded", 4))]
+    first, second = ({"states": np.ones((1, 5, 4)), "past": np.ones((1, 2, many, 4))} for many in (0, 5))
+    samples = load_samples(specs, [first, second])
+    assert {feed["past"].shape[2] for feed in (*samples.search, *samples.validation)} == {0, 5}
+
+
 def test_what_cannot_be_made_up(says: Says) -> None:
     says(refused([InputSpec("t", TEXT, (1,))], None))
     says(refused([InputSpec("c", np.dtype(np.complex64), (1,))], None))

@@ -10,8 +10,9 @@ import pytest
 from onnx_ir.passes.common import ShapeInferencePass
 
 from halfwise.model.inference import infer_types
+from halfwise.model.model import load
 from halfwise.model.shape_inference import infer_shapes
-from tests.models.build import model, value
+from tests.models.build import graph, model, node, value, weight
 from tests.models.zoo import SHAPES, encoder
 
 
@@ -50,3 +51,32 @@ def test_where_inference_gives_up_the_model_stays_as_it_was(monkeypatch: pytest.
         infer_shapes(given, follow_values=True)
     infer_types(given)
     assert (told(given), list(given.graph.initializers), given.graph.initializers["w"].const_value) == before
+
+
+def test_branches_that_call_their_tensors_alike_have_shapes_of_their_own() -> None:
+    """As a merged decoder has them; ONNX's inference tells one branch the shape that the other one computes."""
+
+    def branch(places: list[int], name: str) -> onnx.GraphProto:
+        nodes = [node("Shape", "x", "s"), node("Gather", "s place", "g"), node("Concat", "rest g", "c", axis=0),
+                 node("Reshape", "x c", "r")]  # fmt: skip
+        held = [weight("place", np.array(places[:1])), weight("rest", np.array(places[1:]))]
+        return graph(nodes, [], [value("r", shape=None)], held, name)
+
+    chosen = node("If", "choice", "y", then_branch=branch([0, -1], "then"), else_branch=branch([1, 2, -1], "else"))
+    inputs = [value("x", shape=("n", 6)), value("choice", onnx.TensorProto.BOOL, [])]
+    loaded = load(model([chosen], inputs, [value("y", shape=None)]))
+    made = [made for each in loaded.nodes for made in each.outputs]
+    assert len({each.name for each in made}) == len(made)
+    ends = {body.graph.name: list(body.graph.outputs[0].shape or ()) for body in loaded.bodies}
+    assert (len(ends["then"]), len(ends["else"])) == (2, 3)
+    assert ends["else"][0] == 2 and ends["else"][2] == 6
+
+
+def test_a_body_knows_the_axes_that_are_constants_around_it() -> None:
+    body = graph([node("ReduceMax", "x axes", "m")], [], [value("m", shape=None)], name="then")
+    other = graph([node("Identity", "x", "i")], [], [value("i", shape=None)], name="else")
+    inputs = [value("x", shape=("n", 6)), value("choice", onnx.TensorProto.BOOL, [])]
+    chosen = node("If", "choice", "y", then_branch=body, else_branch=other)
+    proto = model([chosen], inputs, [value("y", shape=None)], [weight("axes", np.array([-1]))], opset=18)
+    ends = {body.graph.name: list(body.graph.outputs[0].shape or ()) for body in load(proto).bodies}
+    assert ends["then"][1:] == [1]

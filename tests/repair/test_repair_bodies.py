@@ -6,17 +6,22 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto
 
+from halfwise import fix
+from halfwise.emulation.ort import Session
 from halfwise.model.model import load
 from halfwise.repair import RULES, Rule
 from halfwise.repair.attention_scale import AttentionScale
 from halfwise.repair.epsilons import EPSILONS
 from halfwise.repair.fold_constants import FOLD_CONSTANTS
 from halfwise.repair.norm_operator import NormOperator
+from halfwise.repair.planned import reapplied
 from halfwise.repair.stable_logs import STABLE_LOGS
+from halfwise.search import run_counter
 from tests.models.build import f32, graph, model, node, value, weight
 from tests.support.repairing import effect, ranges_of
 
@@ -24,6 +29,8 @@ SHAPE = (6, 16)
 CONSTANTS = {
     "one": f32(1)[0], "two": f32(2)[0], "eps": f32(1e-10)[0], "guard": f32(1e-5)[0], "axes": np.array([-1]),
     "rates": np.linspace(900.0, 1000.0, 16).astype(np.float32), "far": f32(4096)[0], "near": f32(-4090)[0],
+    "highest": f32(1e9)[0], "loud": (np.eye(16) * 1e6).astype(np.float32),
+    "deep": np.where((np.eye(6, 16) > 0) | (np.arange(6)[:, None] == 2), -1e9, 0.0),
     "huge": f32(1e9)[0], "tiny": (np.eye(16) * 1e-9).astype(np.float32), "mask": np.where(np.eye(6, 16) > 0, -1e9, 0.0),
 }  # fmt: skip
 
@@ -133,3 +140,35 @@ def test_rules_that_look_far_leave_bodies_alone(nodes: list[onnx.NodeProto], bod
     for rule in RULES:
         if rule.id in ("HW401", "HW403", "HW405", "HW409", "HW410"):
             assert rule.find(loaded, ranges) == (), rule.id
+
+
+# Each is wrong in FP16, and its rule follows values through the whole body.
+FAR: dict[str, tuple[str, list[onnx.NodeProto]]] = {
+    "weights": ("HW401", [node("MatMul", "x loud", "h"), node("Relu", "h", "r"), node("MatMul", "r tiny", "y")]),
+    "mask": ("HW403", [node("Add", "x deep", "s"), node("Add", "s deep", "t"), node("Softmax", "t", "y")]),
+}
+
+
+@pytest.mark.parametrize("outer", [False, True], ids=["own constants", "outer constants"])
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("place", FAR)
+def test_rules_that_look_far_look_within_each_body(place: str, body: str, outer: bool) -> None:
+    """As a merged decoder has all of itself in two branches."""
+    rule, nodes = FAR[place]
+    given, samples = BODIES[body](nodes, outer), feeds("weights", body)
+    found = fix(given, samples)
+    assert found.met and not found.fp32_nodes
+    assert {each.rule for each in found.plan.repairs} == {rule}
+    assert fix(given, samples, repairs="none").fp32_nodes
+    loaded = load(given)
+    made = reapplied(loaded, found.plan.repairs)
+    for feed in samples:
+        one, other = (Session(onnx_ir.to_proto(each.ir)).run(feed)["out"] for each in (loaded, made))
+        np.testing.assert_allclose(other, one, rtol=1e-6)
+
+
+def test_where_all_stays_in_fp32_repairs_are_tried_beyond_the_runs_for_saving_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_counter, "SAVING_RUNS_SMALL", 1)
+    assert not fix(in_if(FAR["weights"][1], False), feeds("weights", "if")).fp32_nodes

@@ -13,8 +13,9 @@ import pytest
 
 from halfwise.model.model import Model, load
 from halfwise.repair import repaired, scale_blocks, scaled_constants
-from halfwise.repair.rescale import RESCALE, plain_flow
+from halfwise.repair.rescale import RESCALE
 from halfwise.repair.scale_atoms import Weights
+from halfwise.repair.scale_ends import plain_flow
 from halfwise.repair.scale_table import Table
 from halfwise.repair.scaled_constants import ScaledTensor
 from tests.models.build import model, node, value, weight

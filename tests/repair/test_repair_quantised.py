@@ -100,7 +100,7 @@ def test_integers_stay_as_they_are() -> None:
 
 def test_a_quantised_weight_that_two_nodes_read_stays() -> None:
     given = quantised_chain("MatMul")
-    given.graph.node.append(node("MatMul", "x v0", "z"))
+    given.graph.node.extend([node("MatMul", "x v0", "product"), node("Tanh", "product", "z")])
     given.graph.output.append(value("z", shape=(4, WIDTH)))
     found = effect(RESCALE, given, inputs())
     assert found.bit_identical

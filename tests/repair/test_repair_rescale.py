@@ -13,7 +13,8 @@ from onnx import TensorProto, helper
 
 from halfwise.model.model import load
 from halfwise.repair import Ranges, repaired
-from halfwise.repair.rescale import RESCALE, plain_flow, scalings
+from halfwise.repair.rescale import RESCALE, scalings
+from halfwise.repair.scale_ends import plain_flow
 from halfwise.repair.scale_flow import ScaleFlow
 from tests.models.build import f32, model, node, value, weight
 from tests.models.zoo import SHAPES, cnn_tiny_weights

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -61,10 +61,16 @@ class Model:
     interface: Mapping[str, Format] = field(default_factory=dict)
     maps: tuple[MapOutput, ...] = ()
     stamps: FileStamps = field(default_factory=FileStamps)
+    within: Graph | None = None  # the body of a branch or a loop that is looked at as if it were the main graph
 
     @property
     def graph(self) -> Graph:
-        return self.ir.graph
+        return self.ir.graph if self.within is None else self.within
+
+    @cached_property
+    def bodies(self) -> tuple[Model, ...]:
+        """The same model, looked at within each of its subgraphs."""
+        return tuple(replace(self, within=graph) for graph in self.ir.graph.subgraphs() if graph is not self.ir.graph)
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:

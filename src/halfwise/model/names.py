@@ -1,4 +1,5 @@
-"""Node names as TensorRT's ONNX parser gives them: unnamed and duplicate nodes get one, the rest keep theirs."""
+"""Node names as TensorRT's ONNX parser gives them: unnamed and duplicate nodes get one, the rest keep theirs; and
+names of tensors that are in no two graphs."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["name_nodes"]
+__all__ = ["name_nodes", "separate_names"]
 
 
 def name_nodes(nodes: Iterable[ir.Node]) -> int:
@@ -31,3 +32,27 @@ def name_nodes(nodes: Iterable[ir.Node]) -> int:
             node.name = name
             changed += 1
     return changed
+
+
+def separate_names(graph: ir.Graph) -> None:
+    """Let no tensor of a branch or a loop be called like one of another, which ONNX allows: what is known of tensors
+    goes by their names, and ONNX's own inference takes one for the other."""
+    bodies = [body for body in graph.subgraphs() if body is not graph]
+    if not bodies:
+        return
+    given = {value: value.name for each in (graph, *bodies) for value in _held_in(each)}
+    reserved, counter = set(given.values()), 0
+    taken: set[str | None] = set()
+    for value, name in given.items():
+        wanted = name
+        while wanted in taken or (wanted != name and wanted in reserved):
+            wanted, counter = f"{name}_{counter}", counter + 1
+        taken.add(wanted)
+        if wanted != name:
+            value.name = wanted
+
+
+def _held_in(graph: ir.Graph) -> list[ir.Value]:
+    """Its inputs, its constants and what its nodes make, as far as they have names."""
+    held = dict.fromkeys((*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)))
+    return [value for value in held if value.name]

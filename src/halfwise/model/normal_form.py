@@ -10,7 +10,7 @@ from onnx_ir.passes import common as passes
 from halfwise.core.errors import InputError
 from halfwise.model.inference import infer_types
 from halfwise.model.inlining import inline_functions
-from halfwise.model.names import name_nodes
+from halfwise.model.names import name_nodes, separate_names
 from halfwise.model.opset import raise_function, raise_opset
 from halfwise.model.signatures import check_references, check_signatures
 
@@ -36,6 +36,7 @@ def normalise(model: ir.Model) -> int:
     except ValueError:
         raise InputError("the graph has a cycle") from None
     _check_wiring(model)
+    separate_names(model.graph)
     _declare_initializers(model)
     infer_types(model)
     _check_outputs(model.graph)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import onnx
@@ -23,7 +23,20 @@ def infer_shapes(model: ir.Model, *, follow_values: bool) -> None:
 def asked_of(model: ir.Model) -> onnx.ModelProto:
     """What inference is given of a model."""
     with _weights_apart(model.graph):
-        return ir.to_proto(model)
+        asked = ir.to_proto(model)
+    _hand_in(asked.graph, {each.name: each for each in asked.graph.initializer})
+    return asked
+
+
+def _hand_in(graph: onnx.GraphProto, known: Mapping[str, onnx.TensorProto]) -> None:
+    """Inference does not look at values of the graph around a body, such as axes: they are given to the body, too."""
+    for node in graph.node:
+        bodies = [body for each in node.attribute for body in (*([each.g] if each.HasField("g") else []), *each.graphs)]
+        for body in bodies:
+            own = {each.name for each in body.initializer} | {each.name for each in body.input}
+            read = {name for inner in body.node for name in inner.input}
+            body.initializer.extend(known[name] for name in sorted(read & known.keys() - own))
+            _hand_in(body, {**known, **{each.name: each for each in body.initializer}})
 
 
 @contextmanager

@@ -18,12 +18,17 @@ Failed = Callable[[str, Exception], None]  # takes the name of a rule that threw
 
 
 def found_by(rule: Rule, model: Model, ranges: Ranges, failed: Failed) -> Sequence[Repair]:
-    """Every place where the rule holds; nothing where it throws."""
+    """Every place where the rule holds, in the main graph and in branches and loops; nothing where it throws."""
     try:
-        return rule.find(model, ranges)
+        return [repair for each in (model, *model.bodies) for repair in rule.find(each, ranges) if _is_in(each, repair)]
     except Exception as error:
         failed(rule.name, error)
         return ()
+
+
+def _is_in(model: Model, repair: Repair) -> bool:
+    """Whether its first node is in the graph that was looked at: some rules read all of them."""
+    return model.node_by_name[repair.nodes[0]].graph is model.graph
 
 
 def repaired(

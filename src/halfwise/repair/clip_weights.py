@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from halfwise.core.wording import counted
 from halfwise.model.families import RECURRENT
 from halfwise.model.model import Model
-from halfwise.repair.graph_edit import GraphEdit, is_constant, whole
+from halfwise.repair.graph_edit import GraphEdit, is_constant, node_named, whole
 from halfwise.repair.rule import Ranges, Repair
 
 __all__ = ["CLIP_WEIGHTS", "ClipWeights"]
@@ -52,7 +52,7 @@ class ClipWeights:
         return tuple(repair for node in model.graph for slot in _slots(node) if (repair := _found(node, slot)))
 
     def apply(self, model: ir.Model, repair: Repair) -> bool:
-        node = next((each for each in model.graph if each.name == repair.nodes[0]), None)
+        node = node_named(model, repair.nodes[0])
         slot = repair.parameters["slot"]
         array = whole(node.inputs[slot]) if node is not None and slot in _slots(node) else None
         if node is None or array is None:

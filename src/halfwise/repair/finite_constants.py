@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from halfwise.model.families import COMPARISONS
 from halfwise.model.model import Model
-from halfwise.repair.graph_edit import GraphEdit, whole
+from halfwise.repair.graph_edit import GraphEdit, node_named, whole
 from halfwise.repair.rule import Ranges, Repair
 
 __all__ = ["FINITE_CONSTANTS", "FiniteConstants"]
@@ -54,7 +54,7 @@ class FiniteConstants:
         return tuple(found)
 
     def apply(self, model: ir.Model, repair: Repair) -> bool:
-        node = next((each for each in model.graph if each.name == repair.nodes[0]), None)
+        node = node_named(model, repair.nodes[0])
         slot = repair.parameters["slot"]
         if node is None or node.op_type != repair.parameters["op"]:
             return False

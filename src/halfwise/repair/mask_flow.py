@@ -109,8 +109,9 @@ class _Flow:
 
     def _gather(self) -> None:
         graph = self.view.model.graph
-        for value in graph.initializers.values():
-            readers = [(node, slot) for node, slot in value.uses() if not node.domain and node.op_type in _READERS]
+        for value in self.view.model.initializers():
+            uses = [use for use in value.uses() if use[0].graph is graph]
+            readers = [(node, slot) for node, slot in uses if not node.domain and node.op_type in _READERS]
             number = _stand_in(value) if readers and value.dtype == ir.DataType.FLOAT else None
             for node, slot in readers if number is not None else ():
                 self.given[node, slot] = self._source(Source(node, slot, number or 0.0))

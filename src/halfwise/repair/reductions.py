@@ -22,8 +22,9 @@ import onnx_ir as ir
 from halfwise.model.model import Model
 from halfwise.model.patterns import find_patterns
 from halfwise.model.patterns.view import View
-from halfwise.repair.rescale import plain_flow, scale, scalings
+from halfwise.repair.rescale import scale, scalings
 from halfwise.repair.rule import Ranges, Repair
+from halfwise.repair.scale_ends import plain_flow
 from halfwise.repair.scale_flow import ScaleFlow
 
 __all__ = ["REDUCTIONS", "Reductions"]

@@ -6,8 +6,9 @@ Div by constants, BatchNormalization, look-ups in a table), ReLU and its kin, po
 among them that split channels into heads and merge heads; attention weighs values, and powers of queries and keys
 cancel. Or what reads it is a normalisation, which does not see a scale once its epsilon carries 4^k, or a quantiser,
 whose scale carries 2^k. Where a result has to come out as it is, a multiplication right behind the linear operator
-takes the factor back. Variances of a BatchNormalization beyond FP16 are scaled by 4^k with its epsilon, and its scale
-by 2^k.
+takes the factor back. Where constants are not enough for what overflows, one multiplication stands behind a graph
+input, behind what lets no factor pass, or in front of a graph output. Variances of a BatchNormalization beyond FP16 are
+scaled by 4^k with its epsilon, and its scale by 2^k.
 
 Proof. f(2^k x) = 2^k f(x) for every operator passed; (W 2^(a-b)) (x 2^b) + c 2^a = 2^a (W x + c); a norm divides by
 sqrt(4^k v + 4^k epsilon) = 2^k sqrt(v + epsilon). In binary floating point each product, sum and root above is scaled
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,16 +39,15 @@ from halfwise.repair.scale_algebra import algebra
 from halfwise.repair.scale_atoms import Ints, Weights
 from halfwise.repair.scale_blocks import LARGE
 from halfwise.repair.scale_choice import Choice, choose
+from halfwise.repair.scale_ends import flow_of
 from halfwise.repair.scale_flow import ScaleFlow
 from halfwise.repair.scale_variances import scaled_variances
 from halfwise.repair.scaled_constants import Scaled, spread_over, times_powers
 
-__all__ = ["RESCALE", "Rescale", "flow_of", "plain_flow", "scale", "scalings"]
+__all__ = ["RESCALE", "Rescale", "scale", "scalings"]
 
 
 _EPSILON = 1e-5  # what normalisations have that state none
-_LARGEST = 65504.0
-_FITS = 2.0**15  # an input up to here leaves room for inputs not seen
 _SUMS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Add", "Sub", "Sum"})  # of terms, large ones beside small
 _LOST = 2.0**-20  # of an FP32 answer: a term next to nothing may decide how a sum at a tie is rounded
 _SMALLEST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
@@ -71,23 +71,6 @@ class Rescale:
 
 
 RESCALE = Rescale()
-
-
-def plain_flow(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFlow:
-    """With no factor put in front of any node; several rules ask for it, and change nothing of it."""
-    key = (ScaleFlow, model, rounds)
-    if key not in ranges.known:
-        ranges.known[key] = ScaleFlow(model, replace(ranges, known={}), rounds=rounds)  # which it would keep alive
-    found: ScaleFlow = ranges.known[key]
-    return found
-
-
-def flow_of(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFlow:
-    """Where what overflows would have to be scaled from a graph input on, a factor may be put behind that input."""
-    flow = plain_flow(model, ranges, rounds=rounds)
-    loud = [value for value, layout in flow.layouts.items() if flow.high(value) > _LARGEST and flow.pinned(layout)]
-    entries = [value.name or "" for value in model.graph.inputs if flow.high(value) <= _FITS and value.uses()]
-    return ScaleFlow(model, ranges, entries=entries, rounds=rounds) if loud and entries else flow
 
 
 def scalings(rule: str, flow: ScaleFlow) -> tuple[Repair, ...]:
@@ -120,7 +103,9 @@ def scale(model: ir.Model, repair: Repair) -> bool:
 def _nodes_as_found(model: ir.Model, repair: Repair) -> dict[str, ir.Node] | None:
     """The repair's nodes by name; None where one is gone or became another operator."""
     named = [(name, node_named(model, name)) for name in repair.nodes]
-    nodes = {name: node for name, node in named if node is not None and node.graph is model.graph}
+    nodes = {name: node for name, node in named if node is not None}
+    if len({node.graph for node in nodes.values()}) > 1:
+        return None
     for name, op in zip(repair.nodes, repair.parameters["operators"], strict=True):
         if name not in nodes or nodes[name].op_type != op:
             return None
@@ -169,6 +154,8 @@ def _scale_behind(model: ir.Model, nodes: Mapping[str, ir.Node], given: Mapping[
     """What nodes give: scaled, and at the end of the flow scaled back."""
     for edit in given.get("behind", ()):
         _times(model, nodes[edit["node"]], "scaled", np.ldexp(np.float32(1.0), edit["power"]))
+    for edit in given.get("ends", ()):
+        _times_at_end(model, nodes[edit["node"]], 2.0 ** -edit["power"])
     for edit in given["after"]:
         _times(model, nodes[edit["node"]], "scaled_back", np.ldexp(np.float32(1.0), -spread_over(edit)))
 
@@ -177,6 +164,13 @@ def _times(model: ir.Model, node: ir.Node, purpose: str, factor: Any) -> None:
     """What a node gives is multiplied right behind it."""
     maker, value = GraphEdit(model, node, purpose), node.outputs[0]
     maker.replace(value, maker.op("Mul", [value, maker.constant(factor)], after=True), but=maker.made)
+
+
+def _times_at_end(model: ir.Model, node: ir.Node, factor: float) -> None:
+    """What a node gives is an output of the graph, which is multiplied; its other readers read it as it is."""
+    maker, value = GraphEdit(model, node, "scaled_back"), node.outputs[0]
+    readers = [reader for reader, _ in value.uses()]
+    maker.replace(value, maker.op("Mul", [value, maker.constant(factor)], after=True), but=[*readers, *maker.made])
 
 
 def _add_term(model: ir.Model, node: ir.Node, power: int) -> None:
@@ -210,6 +204,7 @@ class _Group:
     epsilons: list[tuple[ir.Node, Ints]] = field(default_factory=list)
     roots: list[tuple[ir.Node, Ints]] = field(default_factory=list)
     terms: list[tuple[ir.Node, Ints]] = field(default_factory=list)
+    ends: list[tuple[ir.Node, Ints]] = field(default_factory=list)
     passed: list[tuple[ir.Node, Ints]] = field(default_factory=list)
     values: list[tuple[ir.Value, Ints]] = field(default_factory=list)
 
@@ -238,7 +233,7 @@ def _groups(flow: ScaleFlow, choice: Choice) -> Iterable[_Group]:
     roots = [node for node, kept in zip(flow.roots, choice.classes.kept, strict=True) if not kept]
     values = [(value, layout.atoms) for value, layout in flow.layouts.items()]
     of_kind = {"epsilons": flow.epsilons, "roots": zip(roots, reads, strict=True), "terms": flow.terms}
-    for kind, items in {**of_kind, "passed": flow.passed, "values": values}.items():
+    for kind, items in {**of_kind, "ends": flow.ends, "passed": flow.passed, "values": values}.items():
         for item, atoms in items:
             mine = distinct(labels[atoms])
             for key in {root(int(label)) for label in mine[choice.power[mine] != 0]}:
@@ -261,7 +256,10 @@ class _Made:
         if not powers.any():
             return
         if node is None:
-            if weights.read is not None:
+            maker = None if weights.read is None else weights.read.producer()
+            if maker is not None:
+                self.behind.append({"node": maker.name or "", "power": int(powers[0])})
+            elif weights.read is not None:
                 readers = [reader.name for reader, _ in weights.read.uses()]
                 self.entries.append({"input": weights.read.name or "", "node": readers[0], "power": int(powers[0])})
         elif weights.front:
@@ -282,9 +280,9 @@ def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair
         _scale_weights(made, flow, choice, weights)
     for node, atoms in group.roots:
         made.scale_back(node, choice.of(atoms)[:1] // 2, ())
-    epsilons, terms = (
+    epsilons, terms, ends = (
         [{"node": node.name or "", "power": int(choice.of(atoms)[0])} for node, atoms in each]
-        for each in (group.epsilons, group.terms)
+        for each in (group.epsilons, group.terms, group.ends)
     )
     if not (made.constants or made.fronts or made.entries or terms or made.behind):
         return None
@@ -292,7 +290,7 @@ def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair
     if scaled is None or not _norms_bear(flow, choice, group):
         return None
     edits = {"constants": made.constants, "fronts": made.fronts, "epsilons": epsilons, "after": made.after}
-    seldom = {"entries": made.entries, "terms": terms, "behind": made.behind}
+    seldom = {"entries": made.entries, "terms": terms, "behind": made.behind, "ends": ends}
     edits |= {word: more for word, more in seldom.items() if more}
     emptied = [node.name or "" for (node, _), each in scaled.items() if each.emptied]
     return _told(rule, flow, choice, group, edits, emptied)
@@ -340,9 +338,10 @@ def _told(
 
 
 def _picks_of_shared(node: ir.Node, slot: int) -> bool:
-    """Whether it picks entries of a large table that others read, too: scaled, the table would be there twice."""
+    """Whether it picks entries of a large table that others read, too, or turns it: scaled, it would be there twice."""
     table = node.inputs[slot]
-    return node.op_type == "Gather" and slot == 0 and table is not None and len(table.uses()) > 1 and _is_large(table)
+    reads = node.op_type in ("Gather", "Transpose") and slot == 0
+    return reads and table is not None and len(table.uses()) > 1 and _is_large(table)
 
 
 def _is_large(value: ir.Value) -> bool:

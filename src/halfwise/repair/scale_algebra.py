@@ -23,11 +23,13 @@ def algebra(
     entries: _Edits = (),
     terms: _Edits = (),
     behind: _Edits = (),
+    ends: _Edits = (),
     emptied: Sequence[str] = (),
 ) -> str:
     parts = [f"{edit['node']}: what it reads * 2^{edit['power']}" for edit in fronts]
-    parts += [f"{edit['node']}: what it picks * 2^{edit['power']}" for edit in behind]
+    parts += [f"{edit['node']}: what it gives * 2^{edit['power']}" for edit in behind]
     parts += [f"input {edit['input']} * 2^{edit['power']}" for edit in entries]
+    parts += [f"{edit['node']}: what leaves the graph * 2^{-edit['power']}" for edit in ends]
     parts += [f"{edit['node']}: {edit['power']} log(2) taken into account" for edit in terms]
     for edit in constants:
         powers = distinct(np.asarray(edit["powers"]))

@@ -25,6 +25,7 @@ from halfwise.repair.scale_moves import SAME
 from halfwise.repair.scale_norms import norm_reach
 from halfwise.repair.scale_own import own_handler
 from halfwise.repair.scale_products import ScaleProducts
+from halfwise.repair.scale_walk import bias_fits
 
 __all__ = ["ScaleFlow"]
 
@@ -37,7 +38,8 @@ class ScaleFlow(ScaleProducts):
     """One walk over the main graph. Afterwards: `layouts` of its tensors, `weights` that may be scaled, `epsilons`
     (nodes whose epsilon grows with the square of what they read), `passed` (the nodes that powers of two pass).
 
-    In front of the nodes in `fronts` and behind the graph inputs in `entries` a factor may be put."""
+    In front of the nodes in `fronts` and behind the values in `entries` a factor may be put, and one in front of the
+    graph outputs in `ends`."""
 
     def __init__(
         self,
@@ -45,11 +47,13 @@ class ScaleFlow(ScaleProducts):
         ranges: Ranges,
         fronts: Collection[str] = (),
         entries: Collection[str] = (),
+        ends: Collection[str] = (),
         *,
         rounds: bool = False,
     ) -> None:
         super().__init__(model, ranges, rounds=rounds)
-        self.fronts = frozenset(fronts)
+        self.fronts, self.entries = frozenset(fronts), frozenset(entries)
+        self.ends: list[tuple[ir.Node, Ints]] = []
         self.epsilons: list[tuple[ir.Node, Ints]] = []
         self.passed: list[tuple[ir.Node, Ints]] = []
         self._is_large = is_large_in(model)
@@ -90,8 +94,11 @@ class ScaleFlow(ScaleProducts):
             self._visit(node, handlers)
         for value, layout in self.layouts.items():
             elsewhere = any(reader.graph is not model.graph for reader, _ in value.uses())
-            if elsewhere or value.is_graph_output() or value.name not in ranges.high:
+            maker = value.producer() if value.name in ends else None
+            if elsewhere or value.name not in ranges.high or (value.is_graph_output() and maker is None):
                 self.atoms.pin(layout.atoms)
+            elif maker is not None:
+                self.ends.append((maker, self._as_one(layout).atoms))
 
     @cached_property
     def place(self) -> dict[str, int]:
@@ -122,6 +129,8 @@ class ScaleFlow(ScaleProducts):
             return
         for value in filter(None, node.inputs):
             self.atoms.pin(self._read(value).atoms)
+        if node.outputs[0].name in self.entries:
+            self._entry(node.outputs[0])
 
     # -- elementwise --------------------------------------------------------------------------------------------------
 
@@ -223,7 +232,7 @@ class ScaleFlow(ScaleProducts):
     ) -> bool:
         """`axes`: of the weight, its axis of outputs and of inputs; of the tensors, the axis of channels."""
         out, into, channels = axes
-        if not _bias_fits(node, array.shape[out]):
+        if not bias_fits(node, array.shape[out]):
             return False
         layout = self._along(source, channels, array.shape[into])
         made = self.atoms.fresh(array.shape[out])
@@ -257,7 +266,7 @@ class ScaleFlow(ScaleProducts):
         turned = node.op_type == "ConvTranspose"
         if groups == 1:
             return self._linear(node, 1, array, value, (1, 0, 1) if turned else (0, 1, 1))
-        if turned or not _bias_fits(node, array.shape[0]):
+        if turned or not bias_fits(node, array.shape[0]):
             return False
         outputs, inner = array.shape[:2]
         layout = self._along(value, 1, inner * groups)
@@ -352,13 +361,6 @@ class ScaleFlow(ScaleProducts):
             assert array is not None
             cap = cap + self._offset(node, 2, array, Layout.along(0, made, peak), 1)
         return self._write(node, axis, made, cap)
-
-
-def _bias_fits(node: ir.Node, size: int) -> bool:
-    """Whether a bias is absent or a constant with one number a channel."""
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
-    array = whole(bias)
-    return bias is None or (array is not None and array.shape in ((size,), (1, size)))
 
 
 def _is_gate(value: ir.Value) -> bool:

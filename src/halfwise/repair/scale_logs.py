@@ -18,8 +18,9 @@ import onnx_ir as ir
 
 from halfwise.model.model import Model
 from halfwise.model.patterns.view import View
-from halfwise.repair.rescale import flow_of, scale, scalings
+from halfwise.repair.rescale import scale, scalings
 from halfwise.repair.rule import Ranges, Repair
+from halfwise.repair.scale_ends import flow_of
 from halfwise.repair.scale_products import rounds_anew
 
 __all__ = ["SCALE_LOGS", "ScaleLogs"]

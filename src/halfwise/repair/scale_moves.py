@@ -11,9 +11,10 @@ import onnx_ir as ir
 
 from halfwise.model.patterns.view import attribute
 from halfwise.repair.extents import whole_numbers
-from halfwise.repair.graph_edit import is_constant, whole
+from halfwise.repair.graph_edit import is_constant
 from halfwise.repair.scale_atoms import Weights
-from halfwise.repair.scale_layout import Layout, blocks_along, common
+from halfwise.repair.scale_blocks import blocks_of
+from halfwise.repair.scale_layout import Layout, common
 from halfwise.repair.scale_reshape import cut
 from halfwise.repair.scale_walk import ScaleWalk, count
 
@@ -59,14 +60,14 @@ class ScaleMoves(ScaleWalk):
 
     def _source(self, node: ir.Node, slot: int, value: ir.Value, axes: Sequence[int]) -> Layout:
         """A constant that moves: it takes any power of two, channel by channel along some axes."""
-        array = whole(value)
-        assert array is not None
-        sizes = [array.shape[axis] for axis in axes]
-        layout = Layout.over(axes, sizes, self.atoms.fresh(math.prod(sizes)), np.zeros(1))
-        square, peak = blocks_along(array, layout, array.ndim)
-        shape = layout.shape(array.ndim) or (1,) * array.ndim
-        self.weights.append(Weights(node, slot, layout.atoms, shape, square[:, None], peak[:, None]))
-        return replace(layout, cap=peak)
+        assert value.const_value is not None
+        shape = value.const_value.shape.numpy()
+        sizes = [shape[axis] for axis in axes]
+        square, peak, _ = (np.reshape(each, -1) for each in blocks_of(value, tuple(axes)))
+        layout = Layout.over(axes, sizes, self.atoms.fresh(math.prod(sizes)), peak)
+        spread = layout.shape(len(shape)) or (1,) * len(shape)
+        self.weights.append(Weights(node, slot, layout.atoms, spread, square[:, None], peak[:, None]))
+        return layout
 
     def _tile(self, node: ir.Node) -> bool:
         """What is repeated has its unknowns again."""
@@ -88,11 +89,15 @@ class ScaleMoves(ScaleWalk):
         return self._put(node, self._read(value), capped=False)
 
     def _transpose(self, node: ir.Node) -> bool:
-        value = self._data(node)
-        if value is None:
+        """A constant that is turned, such as a table that is the last weight, too, makes its own scale."""
+        value, rank = node.inputs[0], self.view.rank(node.inputs[0])
+        if value is None or value.dtype is not ir.DataType.FLOAT:
             return False
-        layout, rank = self._read(value), self.view.rank(value)
         order = list(attribute(node, "perm", None) or range(rank or 0)[::-1])
+        if is_constant(value):
+            layout = self._source(node, 0, value, order[-1:])
+            return self._put(node, layout.at([order.index(axis) for axis in layout.axes]))
+        layout = self._read(value)
         if rank is None:  # that nobody knows: one unknown for all of it
             return self._put(node, self._as_one(layout))
         return self._put(node, layout.at([order.index(axis) for axis in layout.axes]))

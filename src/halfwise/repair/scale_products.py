@@ -46,7 +46,7 @@ class ScaleProducts(ScaleMatrices):
         return self._write(node, None, made)
 
     def _entry(self, value: ir.Value) -> None:
-        """A graph input: all that read it read a multiple."""
+        """A graph input, or what no power passes: all that read it read a multiple."""
         self.layouts[value] = Layout.along(None, self._factor_on(value, None), np.array([self.high(value)]))
 
     def _factor_on(self, value: ir.Value, node: ir.Node | None) -> Ints:

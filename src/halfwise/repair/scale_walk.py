@@ -13,13 +13,13 @@ import onnx_ir as ir
 from halfwise.model.model import Model
 from halfwise.model.patterns.view import View
 from halfwise.repair.extents import Extents
-from halfwise.repair.graph_edit import is_constant
+from halfwise.repair.graph_edit import is_constant, whole
 from halfwise.repair.rule import Ranges
 from halfwise.repair.scale_atoms import PINNED, Atoms, Floats, Ints, Weights
 from halfwise.repair.scale_classes import Classes, solve
 from halfwise.repair.scale_layout import Layout, common
 
-__all__ = ["ScaleWalk", "count", "sizes"]
+__all__ = ["ScaleWalk", "bias_fits", "count", "sizes"]
 
 
 _LOUD = 2.0**15  # no room for inputs not seen
@@ -123,6 +123,13 @@ class ScaleWalk:
 def sizes(value: ir.Value) -> list[int | None] | None:
     """A tensor's dimensions, None where one is open."""
     return [dim if isinstance(dim, int) else None for dim in value.shape] if value.shape is not None else None
+
+
+def bias_fits(node: ir.Node, size: int) -> bool:
+    """Whether a bias is absent or a constant with one number a channel."""
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    array = whole(bias)
+    return bias is None or (array is not None and array.shape in ((size,), (1, size)))
 
 
 def count(dims: Sequence[int | None]) -> int | None:

@@ -34,7 +34,7 @@ from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS, Search
 from halfwise.search.sets import worst_first
 from halfwise.search.tensor_statistics import TensorStatistics, ranges_if_asked, ranges_of
-from halfwise.search.wrapped import kept_before
+from halfwise.search.wrapped import ends_of, kept_before
 
 __all__ = ["RepairSelector", "Selection"]
 
@@ -43,6 +43,7 @@ REACH = 2  # nodes from an FP32 node within which a repair may help it
 WORTH = 0.5  # cost that repairs have to save: less is no more than another choice between equals
 DEARER = 2.0  # times the answer with repairs: what one without costs at least, where it is not pruned
 PROMISING = 0.5  # of the all-FP16 error that a repair leaves
+MUCH = 0.25  # of the nodes
 HOPELESS = 0.8  # of it, foreseen at best: well above, as what is foreseen is no bound
 
 Array = NDArray[Any]
@@ -230,7 +231,8 @@ class RepairSelector:
         )
         judge, worst = self.context.judge(sites, self.feeds), max(range(len(ratios)), key=ratios.__getitem__)
         failed = self.context.failures.trials
-        ratio = judge.measure_one(Assignment.all_narrow(sites, frozenset(), self.context.io), worst)
+        keep = ends_of((repair for _, repair in repairs), self.model, sites)
+        ratio = judge.measure_one(Assignment.all_narrow(sites, keep, self.context.io), worst)
         if self.context.failures.trials > failed and self._faithful.answers(sites, repairs[-1][0]) is None:
             return None
         return ratio
@@ -288,11 +290,13 @@ class RepairSelector:
         return best
 
     def _affords_attempt(self, base: Attempt) -> bool:
-        """Whether there are runs left for one more search, and for what tells whether it is worth one: always, where
-        whole sets of nodes are in FP32 for values that overflow inside."""
+        """Whether there are runs left for one more search, and for what tells whether it is worth one. Once it is worth
+        one where much stays in FP32, where bodies are searched, which takes many runs, and for overflows inside."""
         judge, walk = base.search.judge, self.context.walks.passes
         more = walk + len(self.feeds) + 2 * FAITHFUL_ON
-        return not (judge.spent and not base.search.must) and judge.affords(Untried.REPAIRS, 1 + LEAST_SETS, more)
+        much = bool(base.model.bodies) or len(base.solution.keep) >= MUCH * len(base.search.sites.free)
+        once = (much and not base.repairs) or bool(base.search.must)
+        return (once or not judge.spent) and judge.affords(Untried.REPAIRS, 1 + LEAST_SETS, more)
 
     def _promising(self, base: Attempt, repairs: RepairSet, part: bool = False) -> frozenset[str] | None:
         """Two short runs on the worst sample: less error in FP16 throughout, or enough with fewer FP32 nodes.

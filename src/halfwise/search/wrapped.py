@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import onnx_ir as ir
 
 from halfwise.model.model import Model
 from halfwise.precision.sites import Sites
+from halfwise.repair import Repair
 
-__all__ = ["kept_before"]
+__all__ = ["ends_of", "kept_before"]
+
+
+def ends_of(repairs: Iterable[Repair], given: Model, sites: Sites) -> frozenset[ir.Node]:
+    """What repairs added in front of outputs of the graph: it makes what the narrow format does not hold."""
+    added = any(repair.parameters.get("ends") for repair in repairs)
+    new = (site.node for site in sites.free if site.name not in given.node_by_name) if added else ()
+    return frozenset(node for node in new if node.outputs[0].is_graph_output())
 
 
 def kept_before(keep: frozenset[ir.Node], given: Model, sites: Sites) -> frozenset[ir.Node]:
