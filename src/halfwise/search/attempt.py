@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+
+import onnx_ir as ir
 
 from halfwise.core.reasons import Reason
 from halfwise.model.model import Model
 from halfwise.repair import Repair, Rule
+from halfwise.search.nearby import around
 from halfwise.search.noise_model import cost_of
 from halfwise.search.prune import Kept
 from halfwise.search.search import Search, Solution
 from halfwise.search.speed import fastest
 
-__all__ = ["Attempt", "RepairSet", "pruned", "sped"]
+__all__ = ["Attempt", "RepairSet", "by_rule", "near", "pruned", "sped"]
+
+REACH = 2  # nodes from an FP32 node within which a repair may help it
 
 RepairSet = tuple[tuple[Rule, Repair], ...]
 
@@ -31,6 +36,16 @@ class Attempt:
     @property
     def met(self) -> bool:
         return self.solution.found.unseen_bound <= self.search.target_ratio or self.solution.found.met
+
+    @property
+    def overflows(self) -> bool:
+        """Whether any value does in plain FP16, hidden or not."""
+        return self.solution.noise is not None and bool(self.solution.noise.fatal)
+
+    @property
+    def mostly_kept(self) -> bool:
+        """Whether so much stays in FP32 that any hope is worth a search: other errors may hide what repairs bring."""
+        return 2 * len(self.solution.keep) > len(self.search.sites.free)
 
     @property
     def cost(self) -> float:
@@ -62,3 +77,17 @@ def sped(attempt: Attempt) -> Attempt:
     order = sorted(keep - solution.keep, key=lambda node: search.sites.of[node].index)
     kept = (*solution.kept, *(Kept(node, Reason.FASTER, None) for node in order))
     return replace(attempt, solution=replace(solution, keep=keep, kept=kept, found=search.measure(keep)))
+
+
+def near(keep: Iterable[ir.Node], found: RepairSet) -> RepairSet:
+    """Repairs at or beside a node that stays in FP32."""
+    names = {node.name for node in around(keep, REACH)}
+    return tuple((rule, repair) for rule, repair in found if not names.isdisjoint(repair.nodes))
+
+
+def by_rule(repairs: RepairSet) -> dict[str, RepairSet]:
+    """The repairs of each rule, in their order."""
+    groups: dict[str, RepairSet] = {}
+    for rule, repair in repairs:
+        groups[rule.id] = (*groups.get(rule.id, ()), (rule, repair))
+    return groups

@@ -9,9 +9,10 @@ import onnx_ir as ir
 
 from halfwise.core.counting import Counts
 from halfwise.precision.sites import Sites
+from halfwise.search.attempt import Attempt
 from halfwise.search.noise import Noise
 
-__all__ = ["Diagnosis", "diagnose"]
+__all__ = ["Diagnosis", "diagnose", "diagnosis_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,12 @@ class Diagnosis:
     shares: Mapping[str, float]
     breaking: frozenset[str]
     ranges: Mapping[str, Counts] = field(default_factory=dict)
+
+
+def diagnosis_of(plain: Attempt, ranges: Mapping[str, Counts]) -> Diagnosis | None:
+    """What was wrong with the model as given; None where all of it may be in FP16."""
+    noise = plain.solution.noise
+    return diagnose(plain.search.sites, noise.pieces, ranges) if plain.solution.keep and noise is not None else None
 
 
 def diagnose(sites: Sites, pieces: Sequence[Noise], ranges: Mapping[str, Counts]) -> Diagnosis:

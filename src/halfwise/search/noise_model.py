@@ -64,10 +64,13 @@ def cost_of(keep: frozenset[ir.Node], noise: NoiseModel | None) -> float:
     return sum(known.get(node, 1.0) for node in keep)
 
 
-def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None], walks: Walks = CLOSE) -> NoiseModel:
+def measure_noise(
+    sets: Sets, fp16: Measured, notify: Callable[[str], None], walks: Walks = CLOSE, *, worst_alone: bool = False
+) -> NoiseModel:
     """Walk the worst samples node by node, and model the noise from what is seen: for a quarter of the runs at most.
 
     What an earlier search of the same model saw is used, unless something is lost on these samples and it saw no loss.
+    `worst_alone`: of these walks the first, which is kept for the others.
     """
     affordable = sets.counter.most_passes * len(sets.judge.feeds) / (4 * walks.passes)
     sites, order = sets.sites, worst_first(fp16.ratios)[: int(min(max(affordable, 1), walks.samples))]
@@ -78,8 +81,9 @@ def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None], wal
         known = _known(sets, key)
     if known is None:
         broken = not fp16.ratios[order[0]] <= BROKEN
-        known = _walked(sets, order, notify, walks.probes, broken)
-        sets.journal.put(key, known.to_json())
+        known = _walked(sets, order, notify, walks.probes, broken, 1 if worst_alone else len(order))
+        if len(known.walked) == len(order):
+            sets.journal.put(key, known.to_json())
     else:
         sets.counter.remember(sets.journal.runs(key))
     sets.judge.memory.walked.update(dict.fromkeys(known.walked))
@@ -119,16 +123,21 @@ def _noise_model(sites: Sites, known: NoiseEntry) -> NoiseModel:
 
 
 def _walked(
-    sets: Sets, order: Sequence[int], notify: Callable[[str], None], probes: int, broken: bool = False
+    sets: Sets,
+    order: Sequence[int],
+    notify: Callable[[str], None],
+    probes: int,
+    broken: bool = False,
+    most: int | None = None,
 ) -> NoiseEntry:
-    """The pieces and the costs by the names of nodes, as the journal keeps them.
+    """The pieces and the costs by the names of nodes, as the journal keeps them; of the first `most` walks.
 
     `broken`: overflows may decide, which a short way back tells; where they do not, the last walk makes up for it.
     """
     measured, before = Sensitivity(), sets.counter.samples
     short = broken and len(order) > 1 and probes > 2
     try:
-        for number, index in enumerate(order, 1):
+        for number, index in enumerate(order[:most], 1):
             so_far = (probes, short, *order[:number])
             kept = kept_sensitivity(sets, so_far) if number < len(order) else None
             if kept is not None:
@@ -150,7 +159,7 @@ def _walked(
     pieces = noise_pieces(sets.sites, measured)
     told = tuple((tuple(sorted(n.name or "" for n in each.needs)), each.energy, each.fatal) for each in pieces)
     cost = {node.name or "": each for node, each in node_costs(sets.sites, measured.size).items()}
-    runs, walked = sets.counter.samples - before, tuple(sets.judge.ids[index] for index in order)
+    runs, walked = sets.counter.samples - before, tuple(sets.judge.ids[index] for index in order[:most])
     return NoiseEntry(told, cost, runs, walked)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.counting import Counts
@@ -21,13 +20,12 @@ from halfwise.precision.choices import Choices
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges, Repair, Rule, found_by
 from halfwise.search.applied_repairs import AppliedRepair, applied_repairs
-from halfwise.search.attempt import Attempt, RepairSet, pruned, sped
+from halfwise.search.attempt import Attempt, RepairSet, by_rule, near, pruned, sped
 from halfwise.search.context import EvaluationContext
-from halfwise.search.diagnosis import Diagnosis, diagnose
+from halfwise.search.diagnosis import Diagnosis, diagnosis_of
 from halfwise.search.faithful import FAITHFUL_ON, Faithfulness
 from halfwise.search.journal import Journal, digest
 from halfwise.search.least_cost import costs_as_much
-from halfwise.search.nearby import around
 from halfwise.search.prune import MANY
 from halfwise.search.repair_gain import least_left, noise_left
 from halfwise.search.run_counter import Untried
@@ -39,7 +37,6 @@ from halfwise.search.wrapped import ends_of, kept_before
 __all__ = ["RepairSelector", "Selection"]
 
 ROUNDS = 3  # repairs may uncover places for others
-REACH = 2  # nodes from an FP32 node within which a repair may help it
 WORTH = 0.5  # cost that repairs have to save: less is no more than another choice between equals
 DEARER = 2.0  # times the answer with repairs: what one without costs at least, where it is not pruned
 PROMISING = 0.5  # of the all-FP16 error that a repair leaves
@@ -81,6 +78,32 @@ class RepairSelector:
 
     def best(self, rules: Sequence[Rule]) -> Selection:
         """The cheapest answer, and what its repairs saved; no repair is in it that does not pay."""
+        return self._at_once(rules) or self._compared(rules)
+
+    def _at_once(self, rules: Sequence[Rule]) -> Selection | None:
+        """Of a large model that overflows: all repairs together, where they leave nothing in FP32. Which nodes would
+        have to be without them is not looked for then, as each set takes a walk through all weights."""
+        if not rules or self.start or self.before or not self.context.emulator.streams(self.model):
+            return None
+        search = self._search(self.context.sites(self.model, self.choices), ())
+        lost = search.overflowing()
+        plain = None if lost is None else Attempt(self.model, (), search, lost)
+        if plain is None or not self._affords_attempt(plain):
+            return None
+        few = self.context.looked_at(search.sites, self.feeds) or self.feeds
+        found = self._places(self.model, rules, ranges_of(self._seen(search.sites, few)))
+        if not found or not math.isfinite(least_left(plain, found)):
+            return None
+        every = self._with_what_follows(plain, rules, self._everywhere(search.sites, rules, few, found))
+        ratio = self._narrow(plain, every) if every else None
+        healed = self.attempt(every) if ratio is not None and ratio <= self.target_ratio else None
+        if healed is None or healed.solution.keep:
+            return None
+        final, seen = self._without_idle(healed, plain), self._seen(search.sites, few)[0].ranges()
+        return Selection(final, applied_repairs(final, plain), diagnosis_of(plain, seen))
+
+    def _compared(self, rules: Sequence[Rule]) -> Selection:
+        """The cheapest of the answer without repairs and those with them."""
         plain = self.attempt(())
         assert plain is not None
         current = self._as_before(plain, rules) or plain
@@ -95,7 +118,7 @@ class RepairSelector:
             if better is None:
                 break
             current = better
-        diagnosis = _diagnosis(plain, seen)
+        diagnosis = diagnosis_of(plain, seen)
         final = pruned(self._without_idle(current, plain))
         without = self._without_any(plain, final)
         if without is not None and without.cost < final.cost + WORTH:
@@ -162,36 +185,41 @@ class RepairSelector:
         """Where rules hold over all inputs; nothing where none promises anything by what is known of a few of them."""
         sites = current.search.sites
         found = self._places(current.model, rules, ranges_of(self._seen(sites, few)))
+        asked = len(few) < len(self.feeds)
+        if asked and not any(self._promises(current, rules, each) for each in self._sets(current, rules, found)):
+            return ()
+        return self._everywhere(sites, rules, few, found)
+
+    def _everywhere(self, sites: Sites, rules: Sequence[Rule], few: Sequence[Feed], found: RepairSet) -> RepairSet:
+        """Of the rules that hold over a few inputs, where they hold over all."""
         if len(few) == len(self.feeds):
             return found
-        if not any(self._promises(current, rules, each) for each in self._sets(current, rules, found)):
-            return ()
         ids = {rule.id for rule, _ in found}
         named = [rule for rule in rules if rule.id in ids]
-        return self._places(current.model, named, ranges_if_asked(partial(self._seen, sites, self.feeds)))
+        return self._places(sites.model, named, ranges_if_asked(partial(self._seen, sites, self.feeds)))
 
     def _promises(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> bool:
         """Whether any of these are worth a search, together or rule by rule."""
         if self._healing(current, rules, found) or self._promising(current, (*current.repairs, *found)) is not None:
             return True
-        parts = ((*current.repairs, *part) for part in _by_rule(found).values())
+        parts = ((*current.repairs, *part) for part in by_rule(found).values())
         return any(self._promising(current, part, part=True) is not None for part in parts)
 
     def _sets(self, current: Attempt, rules: Sequence[Rule], everywhere: RepairSet) -> Iterator[RepairSet]:
         """Repairs to try together: near the FP32 nodes, then all, as what helps may lie elsewhere, or be made possible
         first."""
-        near = _near(current.solution.keep, everywhere)
-        if near:
-            yield near
-        elsewhere = tuple(entry for entry in everywhere if entry not in near)
+        close = near(current.solution.keep, everywhere)
+        if close:
+            yield close
+        elsewhere = tuple(entry for entry in everywhere if entry not in close)
         if not everywhere or not self._affords_attempt(current):
             return
-        if near and elsewhere and least_left(current, (*current.repairs, *elsewhere)) > HOPELESS:
-            if not _overflows(current):
+        if close and elsewhere and least_left(current, (*current.repairs, *elsewhere)) > HOPELESS:
+            if not current.overflows:
                 return
-            everywhere = near
+            everywhere = close
         wide = self._with_what_follows(current, rules, everywhere)
-        if len(wide) > len(near):
+        if len(wide) > len(close):
             yield wide
 
     def _places(self, model: Model, rules: Sequence[Rule], ranges: Ranges) -> RepairSet:
@@ -210,17 +238,17 @@ class RepairSelector:
         with all far less is left than with any rule, or less where most nodes stay in FP32; else none. A norm may hide
         an overflow: then the error is finite."""
         ratio = self._narrow(current, (*current.repairs, *found)) if self._affords_attempt(current) else None
-        if ratio is None or ratio <= self.target_ratio or (math.isfinite(ratio) and not _overflows(current)):
+        if ratio is None or ratio <= self.target_ratio or (math.isfinite(ratio) and not current.overflows):
             return ()
         every = self._with_what_follows(current, rules, found)
         if set(every) <= set(found):
             return ()
-        alone = [self._narrow(current, (*current.repairs, *each)) for each in _by_rule(found).values()]
+        alone = [self._narrow(current, (*current.repairs, *each)) for each in by_rule(found).values()]
         if any(ratio is None or ratio <= self.target_ratio for ratio in alone):
             return ()
         left = self._narrow(current, (*current.repairs, *every))
         least = min(each for each in alone if each is not None)
-        enough = max(self.target_ratio, least if _mostly_kept(current) else PROMISING * least)
+        enough = max(self.target_ratio, least if current.mostly_kept else PROMISING * least)
         return every if left is not None and math.isfinite(left) and left <= enough else ()
 
     def _narrow(self, base: Attempt, repairs: RepairSet) -> float | None:
@@ -277,7 +305,7 @@ class RepairSelector:
             whole = self.attempt((*current.repairs, *found), start, current)
             if whole is not None and whole.repairs != current.repairs and whole.cost < current.cost:
                 return whole
-        groups = _by_rule(found)
+        groups = by_rule(found)
         best: Attempt | None = None
         for group in groups.values() if len(groups) > 1 else ():
             base = best or current
@@ -331,7 +359,7 @@ class RepairSelector:
     def _without_idle(self, current: Attempt, plain: Attempt) -> Attempt:
         """Leave out each rule, the last first, then places away from the nodes that needed help, that is not missed."""
         needy = {node.name for node in plain.solution.keep}
-        for group in reversed(_by_rule(current.repairs).values()):
+        for group in reversed(by_rule(current.repairs).values()):
             current = self._without(current, group) or current
         waiting = [tuple(entry for entry in current.repairs if needy.isdisjoint(entry[1].nodes))]
         while waiting:
@@ -368,32 +396,3 @@ class RepairSelector:
 
     def _seen(self, sites: Sites, feeds: Sequence[Feed]) -> list[TensorStatistics]:
         return [self.context.statistics(sites, feed) for feed in feeds]
-
-
-def _diagnosis(plain: Attempt, seen: Mapping[str, Counts]) -> Diagnosis | None:
-    """What was wrong with the model as given; None where all of it may be in FP16."""
-    noise = plain.solution.noise
-    return diagnose(plain.search.sites, noise.pieces, seen) if plain.solution.keep and noise is not None else None
-
-
-def _overflows(current: Attempt) -> bool:
-    """Whether any value does, hidden or not."""
-    return current.solution.noise is not None and bool(current.solution.noise.fatal)
-
-
-def _mostly_kept(current: Attempt) -> bool:
-    """Whether so much stays in FP32 that any hope is worth a search: other errors may hide what repairs bring."""
-    return 2 * len(current.solution.keep) > len(current.search.sites.free)
-
-
-def _near(keep: Iterable[ir.Node], found: RepairSet) -> RepairSet:
-    """Those at or beside a node that stays in FP32."""
-    near = {node.name for node in around(keep, REACH)}
-    return tuple((rule, repair) for rule, repair in found if not near.isdisjoint(repair.nodes))
-
-
-def _by_rule(repairs: RepairSet) -> dict[str, RepairSet]:
-    groups: dict[str, RepairSet] = {}
-    for rule, repair in repairs:
-        groups[rule.id] = (*groups.get(rule.id, ()), (rule, repair))
-    return groups

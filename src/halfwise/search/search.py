@@ -125,9 +125,23 @@ class Search:
         keep, kept = Pruning(self.sets, self.target_ratio, noise.cost, noise.fatal, self.notify).run(keep - self.must)
         return Solution(keep, kept, fp16, self.measure(keep), noise)
 
-    def noise(self) -> NoiseModel:
+    def overflowing(self) -> Solution | None:
+        """The nodes that overflow in the worst sample, which nobody has tried in FP32; None where none does, or plain
+        FP16 is enough."""
+        self.notify("running the FP32 model and the all-FP16 model")
+        fp16 = self.measure(frozenset())
+        if self.must or fp16.unseen_bound <= self.target_ratio:
+            return None
+        refuse_unsteady(self.judge, fp16.uncompared)
+        self.judge.counter.look()
+        noise = self.noise(worst_alone=True)
+        kept = tuple(kept_node(node, None, noise.fatal) for node in noise.fatal)
+        return Solution(noise.fatal, kept, fp16, fp16, noise) if noise.fatal else None
+
+    def noise(self, *, worst_alone: bool = False) -> NoiseModel:
         """What FP16 does to this model, from a walk over the worst samples."""
-        found = measure_noise(self.sets, self.measure(frozenset()), self.notify, self.walks)
+        fp16 = self.measure(frozenset())
+        found = measure_noise(self.sets, fp16, self.notify, self.walks, worst_alone=worst_alone)
         return found if self.table is None else replace(found, cost=self.table.costs())
 
     def curve(self, noise: NoiseModel | None = None, points: int = 8) -> tuple[Point, ...]:
