@@ -132,10 +132,11 @@ def _walked(
 ) -> NoiseEntry:
     """The pieces and the costs by the names of nodes, as the journal keeps them; of the first `most` walks.
 
-    `broken`: overflows may decide, which a short way back tells; where they do not, the last walk makes up for it.
+    `broken`: overflows may decide, which a short way back tells; where they do not, the last walk makes up for it. Of a
+    large model, which is repaired first, it does so wherever values overflow.
     """
     measured, before = Sensitivity(), sets.counter.samples
-    short = broken and len(order) > 1 and probes > 2
+    short, large = broken and len(order) > 1 and probes > 2, sets.judge.emulator.streams(sets.sites.model)
     try:
         for number, index in enumerate(order[:most], 1):
             so_far = (probes, short, *order[:number])
@@ -146,11 +147,11 @@ def _walked(
             started = sets.counter.samples
             notify(f"measuring the effect of each rounding (sample {number} of {len(order)})")
             if not measured.samples:
-                _walk(sets, index, measured, probes, short)
+                _walk(sets, index, measured, probes, short, math.inf if large else FAR)
             elif _overflows_decide(sets, measured):
                 _walk(sets, index, measured, 0)  # where else values overflow is told on the way forwards
             else:
-                _walk(sets, index, measured, probes // 2 if short else probes)
+                _walk(sets, index, measured, probes // 2 if short and not large else probes)
             if number < len(order):
                 keep_sensitivity(sets, measured, so_far, sets.counter.samples - started)
     except InputError as error:  # a node that does not run alone: sets of nodes are measured without any prediction
@@ -163,13 +164,13 @@ def _walked(
     return NoiseEntry(told, cost, runs, walked)
 
 
-def _walk(sets: Sets, index: int, into: Sensitivity, probes: int, short: bool = False) -> None:
+def _walk(sets: Sets, index: int, into: Sensitivity, probes: int, short: bool = False, far: float = FAR) -> None:
     """One sample, forwards and back, of a stream both ends; what its tensors hold is remembered. `short`: where
     overflows decide, the way back is short."""
     judge, before = sets.judge, sets.stepper.executed
     tolerance, known, held = judge.question.tolerance, judge.memory.statistics, []
     weights, apart = _weights(sets.sites, tolerance), kernels_apart((judge.emulator, *judge.also))
-    enough = partial(_overflows_decide, sets, into) if short else None
+    enough = partial(_overflows_decide, sets, into, far) if short else None
     try:
         for feed in judge.ends[index]:
             seen = measure_sensitivity(
@@ -193,14 +194,14 @@ def _walk(sets: Sets, index: int, into: Sensitivity, probes: int, short: bool = 
         sets.stepped(before)
 
 
-def _overflows_decide(sets: Sets, measured: Sensitivity) -> bool:
-    """Whether values overflow, and all else that is lost, with the nodes that do in FP32, is far below the tolerance:
-    it need not be ranked closely then."""
+def _overflows_decide(sets: Sets, measured: Sensitivity, far: float = FAR) -> bool:
+    """Whether values overflow, and all else that is lost, with the nodes that do in FP32, is so `far` below the
+    tolerance that it need not be ranked closely."""
     pieces = noise_pieces(sets.sites, measured)
     fatal = frozenset(node for piece in pieces if piece.fatal for node in piece.needs)
     left = sum(piece.energy for piece in pieces if not piece.needs <= fatal)
     allowed = min(relative_bounds(sets.sites, sets.judge.question.tolerance).values(), default=0.0)
-    return bool(fatal) and math.sqrt(left) <= FAR * allowed
+    return bool(fatal) and math.sqrt(left) <= far * allowed
 
 
 def _weights(sites: Sites, tolerance: Tolerance) -> dict[str, float]:
