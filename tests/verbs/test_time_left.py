@@ -72,6 +72,19 @@ def test_once_an_answer_is_found_it_counts_down() -> None:
     assert [_seconds(text) for text in said] == [51, 26, 21, 19, 49]
 
 
+def test_of_an_answer_that_is_hoped_for_it_is_known_what_it_takes() -> None:
+    """Five passes of 2 s, the check of 4 and the end, 6.5; and a search again where it was not one."""
+    now, said, counter = [0.0], list[str](), RunCounter(40)
+    notify = _following(said, Course(counter, 2, check=4.0), now)
+    counter.look()
+    for moment in (10.0, 20.0):
+        counter.add(10)
+        now[0] = moment
+        counter.hope(10 if moment == 10.0 else None)
+        notify("trying")
+    assert [_seconds(text) for text in said] == [31, 40]
+
+
 @pytest.mark.parametrize("dear", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("total", range(24, 41, 4))
 def test_of_most_searches_it_is_within_a_factor_of_two_at_a_quarter_and_at_half(total: int, dear: float) -> None:

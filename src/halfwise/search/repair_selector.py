@@ -94,6 +94,7 @@ class RepairSelector:
         found = self._places(self.model, rules, ranges_of(self._seen(search.sites, few)))
         if not found or not math.isfinite(least_left(plain, found)):
             return None
+        self.context.counter.hope(3 * len(self.feeds) + 2 * FAITHFUL_ON)  # what follows here, where it is enough
         every = self._with_what_follows(plain, rules, self._everywhere(search.sites, rules, few, found))
         ratio = self._narrow(plain, every) if every else None
         healed = self.attempt(every) if ratio is not None and ratio <= self.target_ratio else None
@@ -104,6 +105,7 @@ class RepairSelector:
 
     def _compared(self, rules: Sequence[Rule]) -> Selection:
         """The cheapest of the answer without repairs and those with them."""
+        self.context.counter.hope(None)
         plain = self.attempt(())
         assert plain is not None
         current = self._as_before(plain, rules) or plain

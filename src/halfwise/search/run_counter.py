@@ -47,6 +47,7 @@ class RunCounter:
         self.most_passes = saving if budget is None else budget
         self.untried = dict[Untried, None]()
         self.found_at: float | None = None  # what had been run when an answer was found that is being checked
+        self.hoped_at: float | None = None  # what will have been run when one is found, if all goes well
         self.looks = False
         self.a_pass = 1
         self._verdict = self._overflows = self._answer = self._larger = 0.0
@@ -65,11 +66,15 @@ class RunCounter:
 
     def found(self) -> None:
         """An answer, which is still to be checked."""
-        self.found_at = self.samples
+        self.found_at, self.hoped_at = self.samples, None
 
     def search(self) -> None:
         """It was not good enough."""
         self.found_at = None
+
+    def hope(self, samples: float | None) -> None:
+        """An answer after so many executions more; None where there is no such hope any more."""
+        self.hoped_at = None if samples is None else self.samples + samples
 
     def look(self) -> None:
         """The narrow format alone is not enough: what is to stay in FP32, or to be repaired, is looked for."""

@@ -29,8 +29,9 @@ class Course:
 
     An answer is checked, which takes `check` passes, and written: that is all, unless something is looked for. Then a
     job takes at least what it took and that check, and what the least answer takes; and its budget at most: the
-    geometric mean of the two is off by the least factor. `runs` says that the written model is run, too; `weights` are
-    bytes. Of streams, whose samples are their steps, the end runs the `last` ones only.
+    geometric mean of the two is off by the least factor. Where an answer is hoped for, what it takes is known. `runs`
+    says that the written model is run, too; `weights` are bytes. Of streams, whose samples are their steps, the end
+    runs the `last` ones only.
     """
 
     def __init__(
@@ -79,7 +80,8 @@ class Course:
 
     @property
     def searches(self) -> bool:
-        return self._counter.found_at is None
+        """Whether nobody knows for how long."""
+        return self._counter.found_at is None and self._counter.hoped_at is None
 
     @property
     def left(self) -> tuple[float, float] | None:
@@ -89,6 +91,8 @@ class Course:
             return 0.0, max(counter.found_at / self._samples + self._check - self.done, 0.0)
         if not self.looks:
             return 0.0, self._check
+        if counter.hoped_at is not None:
+            return max(counter.hoped_at / self._samples - self.done, 0.0), self._check
         if counter.most_passes == math.inf:
             return None
         least = max(self.done + self._check, counter.least / self._samples)
