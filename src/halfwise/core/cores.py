@@ -15,7 +15,7 @@ __all__ = ["Helper", "ahead", "beside", "cores", "in_blocks"]
 _MOST_THREADS = 8
 _MOST_WAITING = 2  # tasks of a helper: what they read is kept for so long
 _MOST_ELEMENTS = 1 << 24  # of what they read together, but for a single one
-_SMALL = 1 << 13  # elements from which a task is worth handing over
+_SMALL = 1 << 22  # elements from which a task is worth handing over: the interpreter changes hands every 5 ms
 
 _inside = threading.local()  # of the threads that work on blocks
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by process and threads
