@@ -84,8 +84,7 @@ def test_repairs_that_make_others_possible_are_searched_where_they_leave_far_les
         _narrow=lambda base, repairs: left[repairs],
         _with_what_follows=lambda base, rules, found: (*found, third),
     )
-    sites, solution = SimpleNamespace(free=range(10)), SimpleNamespace(keep=range(kept))
-    base: Any = SimpleNamespace(repairs=(), solution=solution, search=SimpleNamespace(sites=sites))
+    base: Any = SimpleNamespace(repairs=(), mostly_kept=2 * kept > 10)
     found = RepairSelector._healing(asked, base, (), (first, second))
     assert found == ((first, second, third) if tried else ())
 

@@ -87,7 +87,18 @@ def measure_noise(
     else:
         sets.counter.remember(sets.journal.runs(key))
     sets.judge.memory.walked.update(dict.fromkeys(known.walked))
+    if sets.judge.emulator.keeps(sites.model):
+        _recall(sets, [index for index in order if sets.judge.ids[index] in known.walked])
     return _noise_model(sites, known)
+
+
+def _recall(sets: Sets, walked: Sequence[int]) -> None:
+    """What the tensors of samples held that an interrupted job walked, which is kept."""
+    judge = sets.judge
+    for index in walked:
+        if judge.ids[index] not in judge.memory.statistics:
+            held = [tensor_statistics(sets.stepper, sets.sites, feed) for feed in judge.ends[index]]
+            judge.memory.statistics[judge.ids[index]] = merged(held)
 
 
 def _known(sets: Sets, key: str) -> NoiseEntry | None:
