@@ -90,17 +90,16 @@ class RepairSelector:
         plain = None if lost is None else Attempt(self.model, (), search, lost)
         if plain is None or not self._affords_attempt(plain):
             return None
-        few = self.context.looked_at(search.sites, self.feeds) or self.feeds
-        found = self._places(self.model, rules, ranges_of(self._seen(search.sites, few)))
+        found = self._places(self.model, rules, ranges_if_asked(partial(self._seen, search.sites, self.feeds)))
         if not found or not math.isfinite(least_left(plain, found)):
             return None
         self.context.counter.hope(3 * len(self.feeds) + 2 * FAITHFUL_ON)  # what follows here, where it is enough
-        every = self._with_what_follows(plain, rules, self._everywhere(search.sites, rules, few, found))
-        ratio = self._narrow(plain, every) if every else None
+        every = self._with_what_follows(plain, rules, found)
+        ratio = self._narrow(plain, every)
         healed = self.attempt(every) if ratio is not None and ratio <= self.target_ratio else None
         if healed is None or healed.solution.keep:
             return None
-        final, seen = self._without_idle(healed, plain), self._seen(search.sites, few)[0].ranges()
+        final, seen = self._without_idle(healed, plain), self._seen(search.sites, self.feeds[:1])[0].ranges()
         return Selection(final, applied_repairs(final, plain), diagnosis_of(plain, seen))
 
     def _compared(self, rules: Sequence[Rule]) -> Selection:
@@ -187,18 +186,13 @@ class RepairSelector:
         """Where rules hold over all inputs; nothing where none promises anything by what is known of a few of them."""
         sites = current.search.sites
         found = self._places(current.model, rules, ranges_of(self._seen(sites, few)))
-        asked = len(few) < len(self.feeds)
-        if asked and not any(self._promises(current, rules, each) for each in self._sets(current, rules, found)):
-            return ()
-        return self._everywhere(sites, rules, few, found)
-
-    def _everywhere(self, sites: Sites, rules: Sequence[Rule], few: Sequence[Feed], found: RepairSet) -> RepairSet:
-        """Of the rules that hold over a few inputs, where they hold over all."""
         if len(few) == len(self.feeds):
             return found
+        if not any(self._promises(current, rules, each) for each in self._sets(current, rules, found)):
+            return ()
         ids = {rule.id for rule, _ in found}
         named = [rule for rule in rules if rule.id in ids]
-        return self._places(sites.model, named, ranges_if_asked(partial(self._seen, sites, self.feeds)))
+        return self._places(current.model, named, ranges_if_asked(partial(self._seen, sites, self.feeds)))
 
     def _promises(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> bool:
         """Whether any of these are worth a search, together or rule by rule."""
