@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 _BLOCK = 1 << 20  # elements that are looked at together
-_CACHED = 1 << 15  # elements that stay in a core's cache
+_CACHED = 1 << 18  # elements that are worked on at once: of fewer, threads wait for each other
 LARGE = 1 << 18  # elements; of fewer, each block is held
 _MOST = 1 << 20  # elements read of constants whose blocks are held: each takes 300 bytes in the table of a choice
 _FEW = 1 << 10  # elements whose blocks are held even so
@@ -91,8 +91,10 @@ def blocks(array: Array, keep: tuple[int, ...]) -> tuple[Floats, Floats, Floats]
 
     def part(start: int, stop: int) -> tuple[Floats, Floats, Floats]:
         index = (slice(None),) * cut + (slice(start, stop),)
-        sizes = np.abs(array[index].astype(np.float64))
-        return np.square(sizes).sum(axis=over), sizes.max(axis=over), sizes.sum(axis=over)
+        sizes = array[index].astype(np.float64)
+        np.abs(sizes, out=sizes)
+        peak, total = sizes.max(axis=over), sizes.sum(axis=over)
+        return np.square(sizes, out=sizes).sum(axis=over), peak, total
 
     step = max(1, _BLOCK * array.shape[cut] // array.size)
     squares, peaks, sums = zip(*in_blocks(part, array.shape[cut], step), strict=True)
@@ -186,12 +188,19 @@ class LargeBlocks:
         def part(start: int, stop: int) -> tuple[Lines, Lines]:
             mine, other = _nothing(stop - start), _nothing(width)
             step = max(1, _CACHED * array.shape[0] // array.size)
+            room = np.empty((step, width, array.size // (array.shape[0] * width)))
             for at in range(start, stop, step):
                 end = min(at + step, stop)
-                piece = np.moveaxis(array[at:end], place, 1).reshape(end - at, width, -1)
-                scale = _scale(first, second, slice(at, end))
-                kept = None if alike is None else alike[at:end]
-                _add(mine, other, slice(at - start, end - start), piece, scale, kept)
+                sizes = room[: end - at]
+                np.copyto(sizes, np.moveaxis(array[at:end], place, 1).reshape(sizes.shape), casting="unsafe")
+                np.abs(sizes, out=sizes)
+                if first is not None:
+                    sizes *= np.exp2(first[at:end])[:, None, None]
+                if second is not None:
+                    sizes *= np.exp2(second)[:, None]
+                if alike is not None:
+                    sizes *= alike[at:end, :, None]
+                _add(mine, other, slice(at - start, end - start), sizes)
             return mine, other
 
         size = max(1, _BLOCK * array.shape[0] // array.size)
@@ -203,32 +212,19 @@ class LargeBlocks:
         return _Sides(mine, other) if across else _Sides(other, mine)
 
 
-def _add(mine: Lines, other: Lines, at: slice, piece: Array, scale: Floats | None, kept: Bools | None) -> None:
-    """A few rows of the file's order, reduced along both axes."""
-    sizes = np.abs(piece.astype(np.float64 if scale is not None or piece.dtype.itemsize != 4 else piece.dtype))
-    if scale is not None:
-        sizes *= scale[:, :, None]
-    if kept is not None:
-        sizes *= kept[:, :, None]
-    square = np.square(sizes, dtype=np.float64)
-    peak, total = sizes, sizes
-    if piece.shape[2] == 1:
-        square, peak, total = square[:, :, 0], sizes[:, :, 0], sizes[:, :, 0]
-    else:
-        square, peak, total = square.mean(axis=2), sizes.max(axis=2), sizes.sum(axis=2, dtype=np.float64)
+def _add(mine: Lines, other: Lines, at: slice, sizes: Floats) -> None:
+    """A few rows of the file's order, reduced along both axes. They are worked on where they lie: memory that is asked
+    for anew each time takes longer than the sums."""
+    count = sizes.shape[2]
+    peak = sizes[:, :, 0] if count == 1 else sizes.max(axis=2)
+    total = sizes[:, :, 0] if count == 1 else sizes.sum(axis=2)
+    for axis, into, place in ((1, mine, at), (0, other, slice(None))):
+        into.peak[place] = np.maximum(into.peak[place], peak.max(axis=axis))
+        into.total[place] += total.sum(axis=axis)
+    np.square(sizes, out=sizes)
+    square = sizes[:, :, 0] if count == 1 else sizes.mean(axis=2)
     for axis, into, place in ((1, mine, at), (0, other, slice(None))):
         into.square[place] += square.sum(axis=axis)
-        into.peak[place] = np.maximum(into.peak[place], peak.max(axis=axis))
-        into.total[place] += total.sum(axis=axis, dtype=np.float64)
-
-
-def _scale(first: Floats | None, second: Floats | None, at: slice) -> Floats | None:
-    if first is None and second is None:
-        return None
-    rows = np.zeros(1) if first is None else first[at]
-    columns = np.zeros(1) if second is None else second
-    found: Floats = np.exp2(rows)[:, None] * np.exp2(columns)[None]
-    return found
 
 
 def _nothing(count: int) -> Lines:
