@@ -41,6 +41,7 @@ from halfwise.repair.scale_blocks import LARGE
 from halfwise.repair.scale_choice import Choice, choose
 from halfwise.repair.scale_ends import flow_of
 from halfwise.repair.scale_flow import ScaleFlow
+from halfwise.repair.scale_layout import Layout
 from halfwise.repair.scale_variances import scaled_variances
 from halfwise.repair.scaled_constants import Scaled, spread_over, times_powers
 
@@ -138,7 +139,7 @@ def _scale_before(
     for edit, value in zip(given.get("entries", ()), entries, strict=True):
         maker = GraphEdit(model, nodes[edit["node"]], "scaled")
         readers = list(value.uses())
-        small = maker.op("Mul", [value, maker.constant(2.0 ** edit["power"])], first=True)
+        small = maker.op("Mul", [value, maker.constant(_factor(edit))], first=True)
         small.shape = value.shape
         for reader, slot in readers:
             reader.replace_input_with(slot, small)
@@ -153,11 +154,15 @@ def _scale_before(
 def _scale_behind(model: ir.Model, nodes: Mapping[str, ir.Node], given: Mapping[str, Any]) -> None:
     """What nodes give: scaled, and at the end of the flow scaled back."""
     for edit in given.get("behind", ()):
-        _times(model, nodes[edit["node"]], "scaled", np.ldexp(np.float32(1.0), edit["power"]))
+        _times(model, nodes[edit["node"]], "scaled", _factor(edit))
     for edit in given.get("ends", ()):
-        _times_at_end(model, nodes[edit["node"]], 2.0 ** -edit["power"])
+        _times_at_end(model, nodes[edit["node"]], 1.0 / _factor(edit))
     for edit in given["after"]:
-        _times(model, nodes[edit["node"]], "scaled_back", np.ldexp(np.float32(1.0), -spread_over(edit)))
+        _times(model, nodes[edit["node"]], "scaled_back", 1.0 / _factor(edit))
+
+
+def _factor(edit: Mapping[str, Any]) -> Any:
+    return np.ldexp(np.float32(1.0), edit["power"] if "power" in edit else spread_over(edit))
 
 
 def _times(model: ir.Model, node: ir.Node, purpose: str, factor: Any) -> None:
@@ -166,7 +171,7 @@ def _times(model: ir.Model, node: ir.Node, purpose: str, factor: Any) -> None:
     maker.replace(value, maker.op("Mul", [value, maker.constant(factor)], after=True), but=maker.made)
 
 
-def _times_at_end(model: ir.Model, node: ir.Node, factor: float) -> None:
+def _times_at_end(model: ir.Model, node: ir.Node, factor: Any) -> None:
     """What a node gives is an output of the graph, which is multiplied; its other readers read it as it is."""
     maker, value = GraphEdit(model, node, "scaled_back"), node.outputs[0]
     readers = [reader for reader, _ in value.uses()]
@@ -204,7 +209,7 @@ class _Group:
     epsilons: list[tuple[ir.Node, Ints]] = field(default_factory=list)
     roots: list[tuple[ir.Node, Ints]] = field(default_factory=list)
     terms: list[tuple[ir.Node, Ints]] = field(default_factory=list)
-    ends: list[tuple[ir.Node, Ints]] = field(default_factory=list)
+    ends: list[tuple[tuple[ir.Node, Layout], Ints]] = field(default_factory=list)
     passed: list[tuple[ir.Node, Ints]] = field(default_factory=list)
     values: list[tuple[ir.Value, Ints]] = field(default_factory=list)
 
@@ -217,6 +222,10 @@ def _groups(flow: ScaleFlow, choice: Choice) -> Iterable[_Group]:
             parent[label] = label = int(parent[parent[label]])
         return label
 
+    def join(mine: Ints) -> None:
+        for label in mine[1:]:
+            parent[root(int(label))] = root(int(mine[0]))
+
     touched: list[tuple[Weights, Ints]] = []
     for weights in flow.weights:
         atoms = weights.rows if weights.columns is None else np.append(weights.rows, weights.columns)
@@ -224,8 +233,10 @@ def _groups(flow: ScaleFlow, choice: Choice) -> Iterable[_Group]:
         mine = mine[choice.power[mine] != 0]
         if len(mine) or weights in choice.after:
             touched.append((weights, mine))
-        for label in mine[1:]:
-            parent[root(int(label))] = root(int(mine[0]))
+        join(mine)
+    for _, layout in flow.ends:
+        mine = distinct(labels[layout.atoms])
+        join(mine[choice.power[mine] != 0])
     found: dict[int, _Group] = {}
     for index, (weights, mine) in enumerate(touched):
         found.setdefault(root(int(mine[0])) if len(mine) else -1 - index, _Group()).weights.append(weights)
@@ -233,7 +244,8 @@ def _groups(flow: ScaleFlow, choice: Choice) -> Iterable[_Group]:
     roots = [node for node, kept in zip(flow.roots, choice.classes.kept, strict=True) if not kept]
     values = [(value, layout.atoms) for value, layout in flow.layouts.items()]
     of_kind = {"epsilons": flow.epsilons, "roots": zip(roots, reads, strict=True), "terms": flow.terms}
-    for kind, items in {**of_kind, "ends": flow.ends, "passed": flow.passed, "values": values}.items():
+    ends = [((node, layout), layout.atoms) for node, layout in flow.ends]
+    for kind, items in {**of_kind, "ends": ends, "passed": flow.passed, "values": values}.items():
         for item, atoms in items:
             mine = distinct(labels[atoms])
             for key in {root(int(label)) for label in mine[choice.power[mine] != 0]}:
@@ -260,8 +272,9 @@ class _Made:
             if maker is not None:
                 self.behind.append({"node": maker.name or "", "power": int(powers[0])})
             elif weights.read is not None:
-                readers = [reader.name for reader, _ in weights.read.uses()]
-                self.entries.append({"input": weights.read.name or "", "node": readers[0], "power": int(powers[0])})
+                reader = next(reader.name for reader, _ in weights.read.uses())
+                power = _written(powers, shape) if weights.row_shape else {"power": int(powers[0])}
+                self.entries.append({"input": weights.read.name or "", "node": reader, **power})
         elif weights.front:
             self.fronts.append({"node": node.name or "", "power": int(powers[0])})
         elif not shape and _picks_of_shared(node, weights.slot):
@@ -280,10 +293,14 @@ def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair
         _scale_weights(made, flow, choice, weights)
     for node, atoms in group.roots:
         made.scale_back(node, choice.of(atoms)[:1] // 2, ())
-    epsilons, terms, ends = (
+    epsilons, terms = (
         [{"node": node.name or "", "power": int(choice.of(atoms)[0])} for node, atoms in each]
-        for each in (group.epsilons, group.terms, group.ends)
+        for each in (group.epsilons, group.terms)
     )
+    ends = [
+        {"node": node.name or "", **_told_once(choice.of(atoms), layout.shape(flow.rank(node.outputs[0]) or 0))}
+        for (node, layout), atoms in group.ends
+    ]
     if not (made.constants or made.fronts or made.entries or terms or made.behind):
         return None
     scaled = _scaled_constants(flow.model.node_by_name, made.constants)
@@ -362,6 +379,12 @@ def _squares_are_lost(node: ir.Node, flow: ScaleFlow) -> bool:
 
 def _epsilon(node: ir.Node) -> float:
     return float(attribute(node, "epsilon", _EPSILON))
+
+
+def _told_once(powers: Ints, shape: tuple[int, ...]) -> dict[str, Any]:
+    """As a single power where all are the same."""
+    written = _written(powers, shape)
+    return written if written["shape"] else {"power": written["powers"]}
 
 
 def _written(powers: Ints, shape: tuple[int, ...]) -> dict[str, Any]:

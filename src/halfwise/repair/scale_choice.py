@@ -13,7 +13,7 @@ from halfwise.repair.scale_classes import Classes
 from halfwise.repair.scale_flow import ScaleFlow
 from halfwise.repair.scale_table import Table
 
-__all__ = ["Choice", "choose"]
+__all__ = ["Choice", "choose", "inaudible"]
 
 _STEP = 2.0**-25.8  # rms error of rounding to multiples of FP16's smallest subnormal
 _TROUBLE = 2.0**-24  # squared error from there over squared size: as much as FP16's own relative rounding
@@ -99,6 +99,12 @@ def choose(flow: ScaleFlow) -> Choice:
     for weights in flow.weights:
         _cut(flow, weights, choice)
     return choice
+
+
+def inaudible(mean: Floats, made: Floats) -> NDArray[np.bool_]:
+    """Rows of these mean squares that FP16 loses, and with them what they make, which is no larger than that."""
+    with np.errstate(divide="ignore"):
+        return (mean > 0) & (_STEP**2 / mean > _WORTH) & (made > 0) & (made < _AUDIBLE)
 
 
 def _needs(table: Table, power: Ints, batch: Ints, *, late: bool, together: bool = False) -> _Need:

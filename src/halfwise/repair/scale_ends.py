@@ -10,8 +10,10 @@ import onnx_ir as ir
 
 from halfwise.model.families import QUANTISERS, STEPS
 from halfwise.model.model import Model
+from halfwise.repair.graph_edit import is_constant
 from halfwise.repair.rule import Ranges
-from halfwise.repair.scale_atoms import PINNED
+from halfwise.repair.scale_atoms import PINNED, Bools, Weights
+from halfwise.repair.scale_choice import inaudible
 from halfwise.repair.scale_flow import ScaleFlow
 
 __all__ = ["flow_of", "plain_flow"]
@@ -31,12 +33,18 @@ def plain_flow(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFl
 
 def flow_of(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFlow:
     """Where what overflows would have to be scaled from a graph input on, a factor may be put behind that input; else
-    behind what no power passes, such as a Gelu, and in front of a graph output."""
-    flow = plain_flow(model, ranges, rounds=rounds)
+    behind what no power passes, such as a Gelu, and in front of a graph output. Where FP16 loses channels that come
+    from a graph input or are a graph output, too, as those of a cache, both may be."""
+    return _for_channels(_for_overflow(plain_flow(model, ranges, rounds=rounds)))
+
+
+def _for_overflow(flow: ScaleFlow) -> ScaleFlow:
     if not _stuck(flow):
         return flow
+    model, ranges, rounds = flow.model, flow.ranges, flow.rounds
     inputs = () if model.within is not None else model.graph.inputs
-    entries = [value.name or "" for value in inputs if flow.high(value) <= _FITS and value.uses()]
+    quiet = [value for value in inputs if flow.high(value) <= _FITS]
+    entries = [value.name or "" for value in quiet if not all(_is_scaled(node) for node, _ in value.uses())]
     if entries:
         flow = ScaleFlow(model, ranges, entries=entries, rounds=rounds)
     stuck = _stuck(flow)
@@ -53,9 +61,55 @@ def flow_of(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFlow:
     return ScaleFlow(model, ranges, entries=entries, ends=ends, rounds=rounds)
 
 
+def _for_channels(flow: ScaleFlow) -> ScaleFlow:
+    lost = {(weights.node, weights.slot): sides for weights in flow.weights if (sides := _lost(flow, weights))}
+    if not lost:
+        return flow
+    model, outputs = flow.model, [value.name or "" for value in flow.model.graph.outputs]
+    given = () if model.within is not None else model.graph.inputs
+    channels = [value for value in given if value.name in flow.ranges.channels and value.uses()]
+    free = flow.with_ends([value.name or "" for value in channels], outputs)
+    labels, read = free.classes.labels, set[int]()
+    wanted = set[int]()
+    for weights in free.weights:
+        columns = np.zeros(0, np.int64) if weights.columns is None else labels[weights.columns].reshape(-1)
+        read.update(columns.tolist())
+        if (sides := lost.get((weights.node, weights.slot))) and not weights.soft:
+            wanted.update(labels[weights.rows][sides[0]].tolist(), columns[sides[1]].tolist())
+    wanted &= read - {PINNED}
+    if not wanted:
+        return flow
+    ends = [node.outputs[0].name or "" for node, _ in free.ends if _labels(free, node.outputs[:1]) & wanted]
+    return flow.with_ends([value.name or "" for value in channels if _labels(free, [value]) & wanted], ends)
+
+
+def _lost(flow: ScaleFlow, weights: Weights) -> tuple[Bools, Bools] | None:
+    """The rows of a weight that FP16 loses, with what they make, and the columns that are beyond FP16, where what they
+    make or read has to stay as it is."""
+    if weights.output is None or weights.columns is None or weights.columns.shape[0] != 1:
+        return None
+    rows, columns = (flow.classes.labels[atoms] == PINNED for atoms in (weights.rows, weights.columns[0]))
+    if not rows.any() and not columns.any():
+        return None
+    if weights.large is None:
+        mean, top = weights.square.mean(axis=1), weights.peak.max(axis=0)
+    else:
+        nothing = np.zeros(weights.rows.size), np.zeros(weights.columns.size)
+        mean = weights.large.rows(nothing[1]).square / weights.columns.size
+        top = weights.large.columns(nothing[0]).peak
+    rows &= inaudible(mean, np.broadcast_to(flow.layouts[weights.output].cap, rows.shape))
+    columns &= top > _LARGEST
+    return (rows, columns) if rows.any() or columns.any() else None
+
+
 def _stuck(flow: ScaleFlow) -> list[ir.Value]:
     """What overflows and has to come out as it is."""
     return [value for value, layout in flow.layouts.items() if flow.high(value) > _LARGEST and flow.pinned(layout)]
+
+
+def _is_scaled(reader: ir.Node) -> bool:
+    """Whether a constant that multiplies what is read takes any factor, as one of an earlier repair does."""
+    return reader.op_type == "Mul" and not reader.domain and any(map(is_constant, reader.inputs))
 
 
 def _sources(flow: ScaleFlow) -> list[ir.Value]:

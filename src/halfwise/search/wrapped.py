@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import onnx_ir as ir
 
@@ -14,10 +14,18 @@ __all__ = ["ends_of", "kept_before"]
 
 
 def ends_of(repairs: Iterable[Repair], given: Model, sites: Sites) -> frozenset[ir.Node]:
-    """What repairs added in front of outputs of the graph: it makes what the narrow format does not hold."""
-    added = any(repair.parameters.get("ends") for repair in repairs)
-    new = (site.node for site in sites.free if site.name not in given.node_by_name) if added else ()
-    return frozenset(node for node in new if node.outputs[0].is_graph_output())
+    """What repairs added in front of outputs of the graph, and by channel behind its inputs: it makes or reads what
+    the narrow format does not hold."""
+    made = [repair.parameters for repair in repairs if {"ends", "entries"} & repair.parameters.keys()]
+    read = {edit["input"] for each in made for edit in each.get("entries", ()) if "powers" in edit}
+    ends = any("ends" in each for each in made)
+    new = (site.node for site in sites.free if site.name not in given.node_by_name) if ends or read else ()
+    return frozenset(node for node in new if (ends and node.outputs[0].is_graph_output()) or _reads(node, read))
+
+
+def _reads(node: ir.Node, inputs: Collection[str]) -> bool:
+    value = node.inputs[0]
+    return value is not None and value.is_graph_input() and value.name in inputs
 
 
 def kept_before(keep: frozenset[ir.Node], given: Model, sites: Sites) -> frozenset[ir.Node]:
