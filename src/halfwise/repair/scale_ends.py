@@ -66,8 +66,8 @@ def _for_channels(flow: ScaleFlow) -> ScaleFlow:
     if not lost:
         return flow
     model, outputs = flow.model, [value.name or "" for value in flow.model.graph.outputs]
-    given = () if model.within is not None else model.graph.inputs
-    channels = [value for value in given if value.name in flow.ranges.channels and value.uses()]
+    given = [value for value in model.ir.graph.inputs if value.name in flow.ranges.channels]  # within bodies, too
+    channels = [value for value in given if any(reader.graph is model.graph for reader, _ in value.uses())]
     free = flow.with_ends([value.name or "" for value in channels], outputs)
     labels, read = free.classes.labels, set[int]()
     wanted = set[int]()

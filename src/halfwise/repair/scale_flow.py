@@ -91,13 +91,13 @@ class ScaleFlow(ScaleProducts):
         }
         for value in (each for each in model.graph.inputs if each.name in entries):
             self._entry(value)
-        for value in (each for each in model.graph.inputs if each.name in channels):
+        for value in (each for each in model.ir.graph.inputs if each.name in channels):
             self._channels(value)
         for number, node in enumerate(nodes := tuple(model.graph)):
             ranges.walked(number, len(nodes))  # to read all weights of a large model takes a minute
             self._visit(node, handlers)
         for value, layout in self.layouts.items():
-            elsewhere = any(reader.graph is not model.graph for reader, _ in value.uses())
+            elsewhere = value.name not in channels and any(r.graph is not model.graph for r, _ in value.uses())
             maker = value.producer() if value.name in ends else None
             maker = maker if maker is not None and len(maker.outputs) == 1 else None
             if elsewhere or value.name not in ranges.high or (value.is_graph_output() and maker is None):
