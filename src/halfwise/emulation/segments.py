@@ -61,7 +61,7 @@ class Segment:
 
     @cached_property
     def has_bodies(self) -> bool:
-        return any(held_graphs(node) for node in self.nodes)
+        return any(True for node in self.nodes for _ in held_graphs(node))
 
     @cached_property
     def product(self) -> Product | None:

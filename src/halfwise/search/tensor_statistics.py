@@ -19,6 +19,7 @@ from halfwise.core.cores import Helper
 from halfwise.core.counting import Counts, count, worst_counts
 from halfwise.core.errors import InputError
 from halfwise.core.powers import powers
+from halfwise.emulation.branches import branch_taken, is_walked
 from halfwise.emulation.stepper import Step, Stepper, Store
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -119,7 +120,7 @@ def _walked(stepper: Stepper, sites: Sites, feed: Mapping[str, Array]) -> Tensor
     with Helper() as helper:
         seen = StatisticsCollector(stepper, sites, store, helper)
         with suppress(InputError):
-            for step in stepper.walk(store):
+            for step in stepper.walk(store, branches=True):
                 seen.take(step)
         return seen.statistics
 
@@ -139,6 +140,8 @@ class StatisticsCollector:
 
     def take(self, step: Step) -> None:
         self._see(step.outputs)
+        if is_walked(branch_taken(step.node, self._store), self._store):  # in steps of their own
+            return
         inside = self._stepper.observe(step.node, self._store, self._sites.fmt)
         self._sizes.update((value, counts.count) for value, counts in inside.items())
         self._inside.update(inside)
