@@ -173,14 +173,16 @@ class Stepper:
     ) -> Iterator[Step]:
         for node in nodes:
             branch = branch_taken(node, store) if branches else None
+            own = {value for inner in branch or () for value in inner.outputs}
             if branch is not None:
-                own = {value for inner in branch for value in inner.outputs}
                 uses = {value: many for value, many in self._uses(branch, branch.outputs).items() if value in own}
                 yield from self._walked(tuple(branch), uses, store, branches)
             outputs = self.run(node, store.assignment, store)
             for value, array in outputs.items():
                 store.put(value, array)
             yield Step(node, tuple(self._peek(store, value) for value in node.inputs), outputs)
+            for value in own:
+                store.drop(value)
             for value in (*node.outputs, *self.outside(node)):
                 if value in left and value in store:
                     left[value] -= value not in node.outputs
