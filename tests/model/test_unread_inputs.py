@@ -49,7 +49,7 @@ def test_a_placeholder_may_have_any_size_while_nothing_reads_it() -> None:
     ],
 )
 def test_what_may_be_read_has_to_fit(proto: onnx.ModelProto, cached: bool) -> None:
-    with pytest.raises(InputError, match="dimension 'n' is 2 in input 'x'"):
+    with pytest.raises(InputError, match="'n' is 2"):
         fix(proto, [feed(cached)])
 
 
