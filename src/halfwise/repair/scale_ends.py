@@ -13,7 +13,7 @@ from halfwise.model.model import Model
 from halfwise.repair.graph_edit import is_constant
 from halfwise.repair.rule import Ranges
 from halfwise.repair.scale_atoms import PINNED, Bools, Weights
-from halfwise.repair.scale_choice import inaudible
+from halfwise.repair.scale_choice import inaudible, is_quiet
 from halfwise.repair.scale_flow import ScaleFlow
 
 __all__ = ["flow_of", "plain_flow"]
@@ -62,20 +62,22 @@ def _for_overflow(flow: ScaleFlow) -> ScaleFlow:
 
 
 def _for_channels(flow: ScaleFlow) -> ScaleFlow:
-    lost = {(weights.node, weights.slot): sides for weights in flow.weights if (sides := _lost(flow, weights))}
-    if not lost:
-        return flow
-    model, outputs = flow.model, [value.name or "" for value in flow.model.graph.outputs]
-    given = [value for value in model.ir.graph.inputs if value.name in flow.ranges.channels]  # within bodies, too
+    model, high = flow.model, flow.ranges.channels
+    given = [value for value in model.ir.graph.inputs if value.name in high]  # within bodies, too
     channels = [value for value in given if any(reader.graph is model.graph for reader, _ in value.uses())]
+    lost = {(weights.node, weights.slot): rows for weights in flow.weights if (rows := _lost(flow, weights)).any()}
+    if not lost and not any(is_quiet(high[value.name or ""]).any() for value in channels):
+        return flow
+    outputs = [value.name or "" for value in model.graph.outputs]
     free = flow.with_ends([value.name or "" for value in channels], outputs)
-    labels, read = free.classes.labels, set[int]()
-    wanted = set[int]()
+    labels, wanted, read = free.classes.labels, set[int](), set[int]()
+    for layout in (free.layouts[value] for value in channels):
+        wanted.update(labels[layout.atoms][is_quiet(layout.cap)].tolist())
     for weights in free.weights:
-        columns = np.zeros(0, np.int64) if weights.columns is None else labels[weights.columns].reshape(-1)
-        read.update(columns.tolist())
-        if (sides := lost.get((weights.node, weights.slot))) and not weights.soft:
-            wanted.update(labels[weights.rows][sides[0]].tolist(), columns[sides[1]].tolist())
+        if weights.columns is not None:
+            read.update(labels[weights.columns].reshape(-1).tolist())
+        if (weights.node, weights.slot) in lost and not weights.soft:
+            wanted.update(labels[weights.rows][lost[weights.node, weights.slot]].tolist())
     wanted &= read - {PINNED}
     if not wanted:
         return flow
@@ -83,23 +85,16 @@ def _for_channels(flow: ScaleFlow) -> ScaleFlow:
     return flow.with_ends([value.name or "" for value in channels if _labels(free, [value]) & wanted], ends)
 
 
-def _lost(flow: ScaleFlow, weights: Weights) -> tuple[Bools, Bools] | None:
-    """The rows of a weight that FP16 loses, with what they make, and the columns that are beyond FP16, where what they
-    make or read has to stay as it is."""
-    if weights.output is None or weights.columns is None or weights.columns.shape[0] != 1:
-        return None
-    rows, columns = (flow.classes.labels[atoms] == PINNED for atoms in (weights.rows, weights.columns[0]))
-    if not rows.any() and not columns.any():
-        return None
+def _lost(flow: ScaleFlow, weights: Weights) -> Bools:
+    """The rows of a weight that FP16 loses, with what they make, where that has to stay as it is."""
+    rows: Bools = flow.classes.labels[weights.rows] == PINNED
+    if weights.output is None or weights.columns is None or not rows.any():
+        return np.zeros(1, bool)
     if weights.large is None:
-        mean, top = weights.square.mean(axis=1), weights.peak.max(axis=0)
+        mean = weights.square.mean(axis=1)
     else:
-        nothing = np.zeros(weights.rows.size), np.zeros(weights.columns.size)
-        mean = weights.large.rows(nothing[1]).square / weights.columns.size
-        top = weights.large.columns(nothing[0]).peak
-    rows &= inaudible(mean, np.broadcast_to(flow.layouts[weights.output].cap, rows.shape))
-    columns &= top > _LARGEST
-    return (rows, columns) if rows.any() or columns.any() else None
+        mean = weights.large.rows(np.zeros(weights.columns.size)).square / weights.columns.size
+    return rows & inaudible(mean, np.broadcast_to(flow.layouts[weights.output].cap, rows.shape))
 
 
 def _stuck(flow: ScaleFlow) -> list[ir.Value]:
