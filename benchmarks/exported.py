@@ -23,6 +23,7 @@ import onnx
 from numpy.typing import NDArray
 
 from benchmarks.contest import machine, markdown
+from halfwise.model.held_graphs import nodes_within
 from halfwise.verbs.fix.fix import fix
 
 __all__ = ["main", "parser"]
@@ -159,19 +160,13 @@ def _row(model: Path) -> tuple[str, ...]:
     errors = [max((metrics.rel_l2 for metrics in each.values()), default=0.0) for each in (found.fp16, found.fixed)]
     return (
         model.name,
-        str(_nodes(proto.graph)),
+        str(sum(1 for _ in nodes_within(proto.graph.node))),
         *(f"{error:.2e}" for error in errors),
         f"{len(found.fp32_nodes)}{'' if found.met else ', missed'}",
         str(len(found.plan.repairs)),
         f"{found.cost.model_runs:.1f}",
         f"{time.perf_counter() - started:.1f}",
     )
-
-
-def _nodes(graph: onnx.GraphProto) -> int:
-    """Those of branches, too."""
-    bodies = [each.g for node in graph.node for each in node.attribute if each.HasField("g")]
-    return len(graph.node) + sum(map(_nodes, bodies))
 
 
 def _sample(proto: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 
+from halfwise.model.held_graphs import held_graphs
+
 __all__ = [
     "Census",
     "Errors",
@@ -191,7 +193,7 @@ def census(model: onnx.ModelProto) -> Census:
 def _fp32_nodes(graph: onnx.GraphProto, outer: Mapping[str, int]) -> Iterator[onnx.NodeProto]:
     kinds = {**outer, **_kinds(graph)}
     for node in graph.node:
-        for body in _bodies(node):
+        for body in held_graphs(node):
             yield from _fp32_nodes(body, kinds)
         if node.op_type in _UNCOUNTED and not node.domain:
             continue
@@ -243,15 +245,8 @@ def _with_types_of_the_runtime(model: onnx.ModelProto) -> onnx.ModelProto:
 def _forget_types(graph: onnx.GraphProto) -> None:
     del graph.value_info[:]
     for node in graph.node:
-        for body in _bodies(node):
+        for body in held_graphs(node):
             _forget_types(body)
-
-
-def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
 
 
 def _kinds(graph: onnx.GraphProto) -> dict[str, int]:
@@ -269,7 +264,7 @@ def _carry(graph: onnx.GraphProto, outer: Mapping[str, int]) -> None:
     kinds = {**outer, **_kinds(graph)}
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
-        for body in _bodies(node):
+        for body in held_graphs(node):
             _carry(body, kinds)
         _widen_attributes(node)
         nodes.append(node)

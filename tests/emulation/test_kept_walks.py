@@ -101,9 +101,12 @@ def forged(walks: KeptWalks, text: str) -> None:
     place(walks).write_bytes(stream.getvalue())
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "[1]", "{}", "null", '[{"9": 1}, {}, {}]', "[{}, {}, [1]]", "x"])
+@pytest.mark.parametrize("text", [
+        "[" * 100_000, "[1]", "{}", "null", '[{"9": 1}, {}, {}, {}]', "[{}, {}, [1], {}]", "[{}, {}, {}, [1]]",
+        "[{}, {}, {}]", "x",
+    ])  # fmt: skip
 def test_a_document_of_anothers_is_made_anew(text: str, walks: KeptWalks) -> None:
-    made: list[Any] = [{}, {}, {}]
+    made: list[Any] = [{}, {}, {}, {}]
     forged(walks, text)
     assert walks.document(KEY, lambda: made, lambda told: statistics_of([], told)).sizes == {}
     assert walks.document(KEY, lambda: pytest.fail("it is kept"), lambda told: told) == made

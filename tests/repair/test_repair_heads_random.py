@@ -8,13 +8,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from halfwise.model.model import load
+from halfwise.model.model import Model, load
 from halfwise.model.patterns.view import View
 from halfwise.repair import rescale
 from halfwise.repair.extents import Extents
 from halfwise.repair.rescale import RESCALE
+from halfwise.repair.rule import Ranges
 from halfwise.repair.scale_choice import Choice
 from halfwise.repair.scale_flow import ScaleFlow
+from tests.models.build import value
 from tests.support.head_graphs import STEPS, HeadNet
 from tests.support.repairing import effect
 
@@ -47,6 +49,28 @@ def test_no_power_that_is_free_changes_a_bit(kinds: list[str], seed: int) -> Non
         patch.setattr(rescale, "choose", _any_powers)
         found = effect(RESCALE, proto, [net.feed(seed + 1), net.feed(seed + 2)], searched=1)
     for each in found.references:  # else FP32 itself lost them
+        assume(np.abs(each["y"]).min() > 1e-25 and np.abs(each["y"]).max() < 1e25)
+    assert found.bit_identical
+
+
+def _with_all_ends(model: Model, ranges: Ranges) -> ScaleFlow:
+    given, made = ([value.name or "" for value in ends] for ends in (model.graph.inputs, model.graph.outputs))
+    return ScaleFlow(model, ranges, channels=given, ends=made)
+
+
+@settings(max_examples=60, deadline=None)
+@given(**_GRAPHS)
+def test_nor_one_that_is_put_behind_inputs_and_in_front_of_outputs(kinds: list[str], seed: int) -> None:
+    """Of tensors inside, too, that are handed out beside the result."""
+    net, proto = _net(kinds, seed)
+    made = [name for each in proto.graph.node for name in each.output if name in net.seen]
+    for name in np.random.default_rng(seed).permutation(made)[:2].tolist():
+        proto.graph.output.append(value(name, shape=[None] * len(net.dims[name])))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rescale, "choose", _any_powers)
+        patch.setattr(rescale, "flow_of", _with_all_ends)
+        found = effect(RESCALE, proto, [net.feed(seed + 1), net.feed(seed + 2)], searched=1)
+    for each in found.references:
         assume(np.abs(each["y"]).min() > 1e-25 and np.abs(each["y"]).max() < 1e25)
     assert found.bit_identical
 
@@ -90,8 +114,8 @@ def test_extents_are_those_of_a_run(kinds: list[str], seed: int) -> None:
     loaded = load(proto)
     extents, seen = Extents(View(loaded)), dict[str, int]()
     for node in loaded.graph:
-        for value, sizes in zip(node.outputs, map(extents.of, node.outputs), strict=True):
-            for size, many in zip(sizes or (), net.dims.get(value.name or "", ()), strict=False):
+        for each, sizes in zip(node.outputs, map(extents.of, node.outputs), strict=True):
+            for size, many in zip(sizes or (), net.dims.get(each.name or "", ()), strict=False):
                 if size is not None and len(size.names) < 2:
                     name = size.names[0] if size.names else ""
                     assert size.number * (seen.setdefault(name, many // size.number) if name else 1) == many

@@ -83,12 +83,24 @@ def test_the_error_of_any_set_of_fp32_nodes_is_predicted(share: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["cumulative_sum", "large_coordinates", "large_phase", "subnormal_weights", "healthy_mlp", "if_with_norms"]
+    "name", ["cumulative_sum", "large_coordinates", "large_phase", "subnormal_weights", "healthy_mlp"]
 )
 def test_the_error_of_known_shapes_is_predicted(name: str) -> None:
     zoo = _shape(name)
     sites, measured = _measure(zoo.model, zoo.inputs[0])
     assert _left(noise_pieces(sites, measured)) == pytest.approx(_error(sites, zoo.inputs[0]), rel=0.4)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_overflows_in_the_branch_that_is_taken_is_named(number: int) -> None:
+    zoo = _shape("if_with_norms")
+    sites, measured = _measure(zoo.model, zoo.inputs[number])
+    pieces = noise_pieces(sites, measured)
+    fatal = {node.name or "" for piece in pieces if piece.fatal for node in piece.needs}
+    other = "/else/" if zoo.inputs[number]["centre"] else "/then/"
+    assert fatal and not any(other in name for name in fatal)
+    keep = frozenset(node for piece in pieces if piece.fatal for node in piece.needs)
+    assert _left(pieces, keep) == pytest.approx(_error(sites, zoo.inputs[number], keep), rel=0.4)
 
 
 def test_the_nodes_that_carry_the_error_of_the_detr_head_are_named() -> None:

@@ -24,6 +24,7 @@ from halfwise.precision.plan_document import RepairRecord
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges, Repair, Rule, repaired
 from halfwise.search.judge import Judge, Question
+from halfwise.search.tensor_statistics import channels_of
 
 Feed = Mapping[str, NDArray[Any]]
 
@@ -73,10 +74,14 @@ def ranges_of(model: Model, feeds: Sequence[Feed]) -> Ranges:
     high: dict[str, float] = {}
     low: dict[str, float] = {}
     size: dict[str, int] = {}
+    channels: dict[str, NDArray[Any]] = {}
     stepper, sites = Stepper(Emulator()), Sites(model)
     for feed in feeds:
         store = Store(stepper.emulator, Assignment(sites, {}), widen_feeds(feed))
         seen = {value: store.read(value, None) for value in model.graph.inputs if value in store}
+        for value, array in seen.items():
+            if (held := channels_of(value, array)) is not None:
+                channels[value.name or ""] = np.maximum(channels.get(value.name or "", 0.0), held)
         for step in stepper.walk(store):
             seen.update(step.outputs)
         for value, array in seen.items():
@@ -87,7 +92,7 @@ def ranges_of(model: Model, feeds: Sequence[Feed]) -> Ranges:
             high[name] = max(high.get(name, 0.0), counts.max_abs)
             if counts.min_abs:
                 low[name] = min(low.get(name, math.inf), counts.min_abs)
-    return Ranges(high, low, size)
+    return Ranges(high, low, size, channels)
 
 
 def effect(

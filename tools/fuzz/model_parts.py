@@ -8,6 +8,8 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, TensorProto
 
+from halfwise.model.held_graphs import held_graphs
+
 __all__ = ["attributes_of", "graphs_of", "infos_of", "names_of", "nodes_of", "one_of", "tensors_of"]
 
 
@@ -16,8 +18,7 @@ def graphs_of(model: onnx.ModelProto) -> list[Any]:
     found: list[Any] = [model.graph, *model.functions]
     for holder in found:
         for node in holder.node:
-            found += [a.g for a in node.attribute if a.HasField("g")]
-            found += [graph for a in node.attribute for graph in a.graphs]
+            found += held_graphs(node)
     return found
 
 

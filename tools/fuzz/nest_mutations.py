@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from halfwise.model.held_graphs import held_graphs, nodes_within
 from tools.fuzz.body_mutations import call_added, with_body
 from tools.fuzz.model_parts import attributes_of, graphs_of, nodes_of, one_of
 from tools.fuzz.splices import added_weight, fresh, named
@@ -54,9 +55,8 @@ class _Part:
 
 
 def _read_in_bodies(node: onnx.NodeProto) -> list[str]:
-    bodies = [a.g for a in node.attribute if a.HasField("g")] + [g for a in node.attribute for g in a.graphs]
-    inner = [each for body in bodies for each in body.node]
-    return [name for each in inner for name in (*each.input, *_read_in_bodies(each))]
+    inner = [each for body in held_graphs(node) for each in nodes_within(body.node)]
+    return [name for each in inner for name in each.input]
 
 
 def _part(model: onnx.ModelProto, random: Random) -> _Part | None:
@@ -77,8 +77,7 @@ def _renamed(nodes: Sequence[onnx.NodeProto], mark: str) -> list[onnx.NodeProto]
     for node in held:
         node.input[:] = [name + mark if name in own else name for name in node.input]
         node.output[:] = [name + mark if name in own else name for name in node.output]
-        for attribute in node.attribute:
-            held += [*attribute.g.node, *(inner for graph in attribute.graphs for inner in graph.node)]
+        held += [inner for graph in held_graphs(node) for inner in graph.node]
     return copies
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import onnx
 
 from halfwise.core.child.black_box import Fatal
+from halfwise.model.held_graphs import held_graphs
 
 __all__ = ["culprit"]
 
@@ -48,8 +49,7 @@ def _up_to(proto: onnx.ModelProto, last: int) -> onnx.ModelProto:
 def _read(node: onnx.NodeProto) -> Iterator[str]:
     """What a node takes, its bodies' own names among them."""
     yield from node.input
-    for attribute in node.attribute:
-        for body in (attribute.g, *attribute.graphs):
-            yield from (value.name for value in body.output)
-            for inner in body.node:
-                yield from _read(inner)
+    for body in held_graphs(node):
+        yield from (value.name for value in body.output)
+        for inner in body.node:
+            yield from _read(inner)

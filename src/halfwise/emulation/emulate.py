@@ -28,6 +28,7 @@ from halfwise.emulation.profiles.steps import Steps, cast
 from halfwise.emulation.shared import Recipe, SharedSession, attached
 from halfwise.emulation.streamed import Sessions, declared
 from halfwise.emulation.weights import RoundedWeights
+from halfwise.model.held_graphs import held_graphs
 from halfwise.model.model import Model
 from halfwise.model.ops import BODIES, CLOSED, TYPE_ATTRIBUTES
 from halfwise.model.random_draws import draws, seed
@@ -382,9 +383,8 @@ def _drop_unread(graph: onnx.GraphProto) -> None:
             continue
         kept.append(node)
         read.update(node.input)
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                read.update(_names_within(body))
+        for body in held_graphs(node):
+            read.update(_names_within(body))
     del graph.node[:]
     graph.node.extend(reversed(kept))
 
@@ -394,7 +394,6 @@ def _names_within(graph: onnx.GraphProto) -> set[str]:
     names = {value.name for value in graph.output}
     for node in graph.node:
         names.update(node.input)
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                names |= _names_within(body)
+        for body in held_graphs(node):
+            names |= _names_within(body)
     return names

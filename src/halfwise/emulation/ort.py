@@ -21,6 +21,7 @@ from halfwise.emulation.culprit import culprit
 from halfwise.emulation.four_bits import FOUR_BITS, array_of, value_of
 from halfwise.emulation.given_weights import hand_over
 from halfwise.emulation.stamp import RUNTIME_IR_VERSION, stamped
+from halfwise.model.held_graphs import held_graphs
 from halfwise.model.proto_file import check_rank
 from halfwise.model.random_draws import has_draws
 
@@ -47,7 +48,6 @@ _BY_BITS = {  # what the runtime hands out as bytes and takes as bytes, if it is
     "tensor(float8e5m2)": onnx.TensorProto.FLOAT8E5M2,
     "tensor(float8e5m2fnuz)": onnx.TensorProto.FLOAT8E5M2FNUZ,
 }
-_BODIES = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 _CUDA_OPTIONS = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC", "arena_extend_strategy": "kSameAsRequested"}
 
 
@@ -237,10 +237,8 @@ def _read_by(graph: onnx.GraphProto) -> frozenset[str]:
     names = {value.name for value in graph.output}
     for node in graph.node:
         names.update(node.input)
-        for attribute in node.attribute:
-            if attribute.type in _BODIES:
-                for body in (*attribute.graphs, attribute.g):
-                    names |= _read_by(body)
+        for body in held_graphs(node):
+            names |= _read_by(body)
     return frozenset(names)
 
 

@@ -16,6 +16,7 @@ import onnx
 from onnx import helper
 
 from halfwise.emulation.late_constants import constants_late
+from halfwise.model.held_graphs import held_graphs
 
 __all__ = ["Picked", "Product", "Segment", "reads_of", "segments"]
 
@@ -60,7 +61,7 @@ class Segment:
 
     @cached_property
     def has_bodies(self) -> bool:
-        return any(_bodies(node) for node in self.nodes)
+        return any(True for node in self.nodes for _ in held_graphs(node))
 
     @cached_property
     def product(self) -> Product | None:
@@ -204,7 +205,7 @@ def _starts(
 def reads_of(node: onnx.NodeProto) -> dict[str, None]:
     """What a node takes, its bodies included."""
     found = dict.fromkeys(name for name in node.input if name)
-    for body in _bodies(node):
+    for body in held_graphs(node):
         found.update(dict.fromkeys(_captured(body)))
     return found
 
@@ -225,12 +226,3 @@ def _captured(graph: onnx.GraphProto) -> Iterator[str]:
         yield from (name for name in reads_of(node) if name not in own)
         own.update(node.output)
     yield from (value.name for value in graph.output if value.name not in own)
-
-
-def _bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    found = []
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            found.append(attribute.g)
-        found += attribute.graphs
-    return found

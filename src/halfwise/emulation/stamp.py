@@ -10,6 +10,8 @@ import onnx
 import onnx.defs
 from onnx import helper
 
+from halfwise.model.held_graphs import nodes_within
+
 __all__ = ["RUNTIME_IR_VERSION", "newest_opset", "runtime_opset", "stamped"]
 
 # Versions whose text or attributes changed, but not what a node written for the version before means; a node that uses
@@ -40,7 +42,7 @@ def stamped(proto: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
 def runtime_opset(proto: onnx.ModelProto, opset: int) -> int:
     """The newest opset of the runtime if every operator means there what it means in `opset`, else `opset`."""
     if opset <= onnx.defs.onnx_opset_version() and opset > newest_opset():
-        used = {node.op_type for node in _nodes(proto.graph) if node.domain in ("", "ai.onnx")}
+        used = {node.op_type for node in nodes_within(proto.graph.node) if node.domain in ("", "ai.onnx")}
         if all(_same_meaning(op, opset, newest_opset()) for op in used):
             return newest_opset()
     return opset
@@ -90,13 +92,3 @@ def _signature(schema: onnx.defs.OpSchema) -> tuple[object, ...]:
             for name, attribute in schema.attributes.items()
         },
     )
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _nodes(attribute.g)
-            for inner in attribute.graphs:
-                yield from _nodes(inner)

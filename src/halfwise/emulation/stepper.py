@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,8 @@ from halfwise.core.fast_casts import rounded
 from halfwise.core.formats import Format
 from halfwise.core.freed_memory import give_back_memory
 from halfwise.emulation.body_ranges import OLDEST_OPSET, observed
+from halfwise.emulation.branches import branch_taken, handed_out, is_walked
+from halfwise.emulation.declared import declared
 from halfwise.emulation.emulate import EmulationWriter, Emulator
 from halfwise.emulation.large_tables import (
     as_it_lies,
@@ -35,6 +37,7 @@ from halfwise.model.model import Model
 from halfwise.model.ops import BODIES
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import RewrittenUnit, Weight, rewrite_unit
+from halfwise.precision.sites import bodies_of
 
 __all__ = ["Step", "Stepper", "Store"]
 
@@ -152,17 +155,34 @@ class Stepper:
         assert weight.const_value is not None
         return self.emulator.largest(weight.const_value)
 
-    def walk(self, store: Store) -> Iterator[Step]:
-        """Run the model; each tensor is dropped once nothing needs it any more."""
+    def walk(self, store: Store, *, branches: bool = False) -> Iterator[Step]:
+        """Run the model; each tensor is dropped once nothing needs it any more. With `branches`, the nodes of the
+        branch that an If takes are steps, too, before the If itself."""
         model = store.assignment.sites.model
         self.emulator.make_room(store.assignment.sites)
-        left, nodes = self._uses(model), self._in_order(model)
+        nodes, left = self._in_order(model), self._uses(model.graph, model.judged_values)
+        yield from self._walked(self._told(nodes), left, store, branches)
+
+    def _told(self, nodes: Sequence[ir.Node]) -> Iterator[ir.Node]:
         for number, node in enumerate(nodes):
             self.emulator.walked(number, len(nodes))
+            yield node
+
+    def _walked(
+        self, nodes: Iterable[ir.Node], left: dict[ir.Value, int], store: Store, branches: bool
+    ) -> Iterator[Step]:
+        for node in nodes:
+            branch = branch_taken(node, store) if branches else None
+            own = {value for inner in branch or () for value in inner.outputs}
+            if branch is not None:
+                uses = {value: many for value, many in self._uses(branch, branch.outputs).items() if value in own}
+                yield from self._walked(tuple(branch), uses, store, branches)
             outputs = self.run(node, store.assignment, store)
             for value, array in outputs.items():
                 store.put(value, array)
             yield Step(node, tuple(self._peek(store, value) for value in node.inputs), outputs)
+            for value in own:
+                store.drop(value)
             for value in (*node.outputs, *self.outside(node)):
                 if value in left and value in store:
                     left[value] -= value not in node.outputs
@@ -173,6 +193,10 @@ class Stepper:
         self, node: ir.Node, assignment: Assignment, store: Store, changed: Mapping[ir.Value, Array] | None = None
     ) -> dict[ir.Value, Array]:
         """One node's outputs; `changed` holds inputs to take instead of the stored ones, as they are read."""
+        branch = None if assignment.formats else branch_taken(node, store)
+        if branch is not None and is_walked(branch, store):
+            self.account(1)
+            return handed_out(node, branch, store, changed or {})
         compiled = self.compile(node, assignment)
         self.account(1 + len(self.inner(node)))
         if changed is None and (picks_rows(node) or turns(node)):
@@ -220,15 +244,7 @@ class Stepper:
     def inner(self, node: ir.Node) -> tuple[ir.Node, ...]:
         """The nodes in a node's subgraphs."""
         if node not in self._inner:
-            graphs = [
-                a for a in node.attributes.values() if a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-            ]
-            found: list[ir.Node] = []
-            for attribute in graphs:
-                each = [attribute.as_graph()] if attribute.type is ir.AttributeType.GRAPH else attribute.as_graphs()
-                for graph in each:
-                    found += list(graph.all_nodes())
-            self._inner[node] = tuple(found)
+            self._inner[node] = tuple(inner for graph in bodies_of(node) for inner in graph.all_nodes())
         return self._inner[node]
 
     def compile(self, node: ir.Node, assignment: Assignment) -> _Compiled:
@@ -295,23 +311,23 @@ class Stepper:
             proto.doc_string = ""
         shaped = bool(self.inner(node))  # a body's own outputs may need the shapes around it to be inferred
         for name, value, fmt in unit.reads:  # the runtime's own operators want to know the shapes of their weights
-            graph.input.append(_declare(name, value, fmt, shaped or (bool(node.domain) and value.is_initializer())))
+            graph.input.append(declared(name, value, fmt, shaped or (bool(node.domain) and value.is_initializer())))
         for name, value in unit.outputs:
-            graph.output.append(_declare(name, value, assignment.stored(value), shaped=False))
+            graph.output.append(declared(name, value, assignment.stored(value), shaped=False))
         proto_model = onnx.ModelProto(ir_version=RUNTIME_IR_VERSION, graph=graph)
         for domain, version in model.ir.opset_imports.items():
             proto_model.opset_import.add(domain=domain, version=version)
         return proto_model, unit
 
-    def _uses(self, model: Model) -> dict[ir.Value, int]:
-        """How many nodes of the main graph need each tensor; what is judged is never dropped."""
+    def _uses(self, graph: ir.Graph, kept: Iterable[ir.Value]) -> dict[ir.Value, int]:
+        """How many nodes of a graph need each tensor; what is kept is never dropped."""
         left: dict[ir.Value, int] = {}
-        for node in model.graph:
+        for node in graph:
             for value in node.outputs:
                 left[value] = 0
             for value in self.outside(node):
                 left[value] = left.get(value, 0) + 1
-        for value in model.judged_values:
+        for value in kept:
             left.pop(value, None)
         return left
 
@@ -379,18 +395,3 @@ def _as_in_model(node: ir.Node, names: Mapping[str, ir.Value]) -> Iterator[None]
         for name in sorted(names, key=len, reverse=True):
             text = text.replace(name, names[name].name or "")
         raise InputError(f"node {node.name!r} by itself: {text}") from error
-
-
-def _declare(name: str, value: ir.Value, fmt: Format | None, shaped: bool) -> onnx.ValueInfoProto:
-    info = onnx.ValueInfoProto(name=name)
-    if type(value.type) is ir.TensorType and not shaped:
-        info.type.tensor_type.elem_type = value.type.dtype.value
-    elif value.type is not None:
-        info.type.CopyFrom(ir.serde.serialize_value(value).type)
-    if value.const_value is not None:  # whatever the file says of it elsewhere
-        info.type.tensor_type.elem_type = value.const_value.dtype.value
-    if fmt is not None:
-        info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-    if info.type.HasField("tensor_type") and not shaped:
-        info.type.tensor_type.ClearField("shape")
-    return info

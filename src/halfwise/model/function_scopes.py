@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import onnx
 
 from halfwise.core.errors import InputError
+from halfwise.model.held_graphs import held_graphs
 
 __all__ = ["check_function_scopes"]
 
@@ -26,8 +27,7 @@ def _strange(nodes: Iterable[onnx.NodeProto], known: set[str]) -> Iterator[tuple
     """What nodes read that is in no scope, those of bodies included."""
     for node in nodes:
         yield from ((node, name) for name in node.input if name and name not in known)
-        for attribute in node.attribute:
-            for body in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-                own = {value.name for value in (*body.input, *body.initializer)}
-                own.update(sparse.values.name for sparse in body.sparse_initializer)
-                yield from _strange(body.node, known | own | {name for each in body.node for name in each.output})
+        for body in held_graphs(node):
+            own = {value.name for value in (*body.input, *body.initializer)}
+            own.update(sparse.values.name for sparse in body.sparse_initializer)
+            yield from _strange(body.node, known | own | {name for each in body.node for name in each.output})

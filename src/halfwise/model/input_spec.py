@@ -15,7 +15,8 @@ class InputSpec:
     """What the model declares of an input. In the shape a str is a symbol, None unknown; None as shape: no rank.
 
     Of a sequence, type and shape are those of each of its tensors; an optional input may be left out. Whole numbers
-    that are made up reach to `most`: the last row of a table that the input chooses from, else 1.
+    that are made up reach to `most`: the last row of a table that the input chooses from, else 1. Nothing reads it
+    while the input that `unread` names has that value.
     """
 
     name: str
@@ -24,3 +25,4 @@ class InputSpec:
     sequence: bool = False
     optional: bool = False
     most: int = 1
+    unread: tuple[str, bool] | None = None

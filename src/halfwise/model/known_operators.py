@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import onnx
 import onnx.defs
 
 from halfwise.core.errors import InputError
 from halfwise.model.contrib.schemas import knows
+from halfwise.model.held_graphs import nodes_within
 
 __all__ = ["check_operators"]
 
@@ -19,7 +20,7 @@ def check_operators(proto: onnx.ModelProto, label: str) -> None:
     seen: set[tuple[str, str]] = set()
     waiting: list[Iterable[onnx.NodeProto]] = [proto.graph.node]
     while waiting:
-        for node in _with_bodies(waiting.pop()):
+        for node in nodes_within(waiting.pop()):
             key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
             if key in seen:
                 continue
@@ -31,11 +32,3 @@ def check_operators(proto: onnx.ModelProto, label: str) -> None:
                 named = f"node {node.name!r}" if node.name else "a node"
                 told = f"{label}: {named}: ONNX Runtime has no operator {operator}"
                 raise InputError(f"{told}; `halfwise scan` looks at models without running them")
-
-
-def _with_bodies(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            for body in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from _with_bodies(body.node)

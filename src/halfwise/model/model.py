@@ -38,6 +38,7 @@ from halfwise.model.normal_form import normalise
 from halfwise.model.opset import OLDEST_OPSET, allow_narrow_scales, raise_opset
 from halfwise.model.proto_file import check_proto, read_proto
 from halfwise.model.protobuf_fixups import fix_up, needs_fixups
+from halfwise.model.unread_inputs import unread_inputs
 
 __all__ = ["Model", "check_outputs", "load", "load_to_run"]
 
@@ -84,7 +85,8 @@ class Model:
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
         """What a caller has to feed."""
-        return tuple(map(_input_spec, self.ir.graph.inputs))
+        unread = unread_inputs(self.ir.graph)
+        return tuple(replace(_input_spec(value), unread=unread.get(value)) for value in self.ir.graph.inputs)
 
     @property
     def output_names(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,6 +17,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.exhausted import out_of_memory
 from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import not_wanted
+from halfwise.model.held_graphs import held_graphs
 from halfwise.model.weights_in_place import without_weights
 
 __all__ = ["byte_size", "check_proto", "check_rank", "every_graph", "every_tensor", "own_name", "read_proto"]
@@ -283,19 +284,11 @@ def byte_size(tensor: onnx.TensorProto) -> int:
 def every_graph(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
     """The main graph and all that nodes hold, those in functions included."""
     yield proto.graph
-    stack: list[Iterator[onnx.NodeProto]] = [proto.graph.node, *(function.node for function in proto.functions)]
+    stack: list[Iterable[onnx.NodeProto]] = [proto.graph.node, *(function.node for function in proto.functions)]
     while stack:
-        for graph in _held(stack.pop()):
+        for graph in (each for node in stack.pop() for each in held_graphs(node)):
             yield graph
             stack.append(graph.node)
-
-
-def _held(nodes: Iterator[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
-    for node in nodes:
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield attribute.g
-            yield from attribute.graphs
 
 
 def every_tensor(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

@@ -9,6 +9,7 @@ import onnx
 from onnx import numpy_helper
 
 from halfwise.core.errors import InputError
+from halfwise.model.held_graphs import held_graphs
 from halfwise.model.proto_file import check_rank, every_graph
 
 __all__ = ["fix_up", "needs_fixups"]
@@ -57,9 +58,8 @@ def _handed_through(
             yield graph, output
     known = outer | own
     for node in graph.node:
-        for attribute in node.attribute:
-            for body in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from _handed_through(body, known)
+        for body in held_graphs(node):
+            yield from _handed_through(body, known)
 
 
 def _make_dense(graph: onnx.GraphProto) -> None:

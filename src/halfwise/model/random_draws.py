@@ -6,11 +6,11 @@ Without one ONNX Runtime draws by the node's place in the graph, so that a Cast 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
 
 import onnx
 import onnx_ir as ir
 
+from halfwise.model.held_graphs import nodes_within
 from halfwise.model.ops import RANDOM
 
 __all__ = ["draws", "has_draws", "seed", "seed_file"]
@@ -39,25 +39,17 @@ def seed(proto: onnx.NodeProto, name: str) -> None:
 
 def seed_file(graph: onnx.GraphProto) -> bool:
     """The same of all nodes of a model as a file has it, by name; whether there are any."""
-    random = [node for node in _nodes(graph) if _may_draw(node)]
+    random = [node for node in nodes_within(graph.node) if _may_draw(node)]
     for node in random:
         seed(node, node.name or "node_of_" + next(filter(None, node.output), node.op_type))
     return bool(random)
 
 
 def has_draws(graph: onnx.GraphProto) -> bool:
-    return any(map(_may_draw, _nodes(graph)))
+    return any(map(_may_draw, nodes_within(graph.node)))
 
 
 def _may_draw(node: onnx.NodeProto) -> bool:
     if node.domain not in ("", "ai.onnx"):
         return False
     return node.op_type in RANDOM or (node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2]))
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                yield from _nodes(body)

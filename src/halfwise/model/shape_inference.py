@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import onnx
 import onnx_ir as ir
 
+from halfwise.model.held_graphs import held_graphs
+
 __all__ = ["asked_of", "infer_shapes"]
 
 _CARRIED_BYTES = 1000  # of a weight, whose values inference may look at
@@ -31,8 +33,7 @@ def asked_of(model: ir.Model) -> onnx.ModelProto:
 def _hand_in(graph: onnx.GraphProto, known: Mapping[str, onnx.TensorProto]) -> None:
     """Inference does not look at values of the graph around a body, such as axes: they are given to the body, too."""
     for node in graph.node:
-        bodies = [body for each in node.attribute for body in (*([each.g] if each.HasField("g") else []), *each.graphs)]
-        for body in bodies:
+        for body in held_graphs(node):
             own = {each.name for each in body.initializer} | {each.name for each in body.input}
             read = {name for inner in body.node for name in inner.input}
             body.initializer.extend(known[name] for name in sorted(read & known.keys() - own))

@@ -18,7 +18,7 @@ from halfwise.model.positions import position_arithmetic
 from halfwise.model.random_draws import draws
 from halfwise.precision.choices import NO_CHOICES, Choices
 
-__all__ = ["Site", "Sites", "native_format"]
+__all__ = ["Site", "Sites", "bodies_of", "native_format"]
 
 
 def native_format(value: ir.Value) -> Format | None:

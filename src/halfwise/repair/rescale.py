@@ -7,7 +7,9 @@ among them that split channels into heads and merge heads; attention weighs valu
 cancel. Or what reads it is a normalisation, which does not see a scale once its epsilon carries 4^k, or a quantiser,
 whose scale carries 2^k. Where a result has to come out as it is, a multiplication right behind the linear operator
 takes the factor back. Where constants are not enough for what overflows, one multiplication stands behind a graph
-input, behind what lets no factor pass, or in front of a graph output. Variances of a BatchNormalization beyond FP16 are
+input, behind what lets no factor pass, or in front of a graph output. Channels that FP16 loses and that come from a
+graph input or are a graph output, as those of a cache, are multiplied behind the one and in front of the other, in
+FP32. Variances of a BatchNormalization beyond FP16 are
 scaled by 4^k with its epsilon, and its scale by 2^k.
 
 Proof. f(2^k x) = 2^k f(x) for every operator passed; (W 2^(a-b)) (x 2^b) + c 2^a = 2^a (W x + c); a norm divides by
@@ -37,10 +39,11 @@ from halfwise.repair.graph_edit import GraphEdit, is_constant, node_named
 from halfwise.repair.rule import Ranges, Repair
 from halfwise.repair.scale_algebra import algebra
 from halfwise.repair.scale_atoms import Ints, Weights
-from halfwise.repair.scale_blocks import LARGE
 from halfwise.repair.scale_choice import Choice, choose
+from halfwise.repair.scale_edits import Edits, told_once
 from halfwise.repair.scale_ends import flow_of
 from halfwise.repair.scale_flow import ScaleFlow
+from halfwise.repair.scale_layout import Layout
 from halfwise.repair.scale_variances import scaled_variances
 from halfwise.repair.scaled_constants import Scaled, spread_over, times_powers
 
@@ -136,9 +139,10 @@ def _scale_before(
         maker = GraphEdit(model, node, "scaled")
         node.replace_input_with(0, maker.op("Mul", [node.inputs[0], maker.constant(2.0 ** edit["power"])]))
     for edit, value in zip(given.get("entries", ()), entries, strict=True):
-        maker = GraphEdit(model, nodes[edit["node"]], "scaled")
-        readers = list(value.uses())
-        small = maker.op("Mul", [value, maker.constant(2.0 ** edit["power"])], first=True)
+        node = nodes[edit["node"]]
+        maker = GraphEdit(model, node, "scaled")
+        readers = [(reader, slot) for reader, slot in value.uses() if reader.graph is node.graph]
+        small = maker.op("Mul", [value, maker.constant(_factor(edit))], first=True)
         small.shape = value.shape
         for reader, slot in readers:
             reader.replace_input_with(slot, small)
@@ -153,11 +157,15 @@ def _scale_before(
 def _scale_behind(model: ir.Model, nodes: Mapping[str, ir.Node], given: Mapping[str, Any]) -> None:
     """What nodes give: scaled, and at the end of the flow scaled back."""
     for edit in given.get("behind", ()):
-        _times(model, nodes[edit["node"]], "scaled", np.ldexp(np.float32(1.0), edit["power"]))
+        _times(model, nodes[edit["node"]], "scaled", _factor(edit))
     for edit in given.get("ends", ()):
-        _times_at_end(model, nodes[edit["node"]], 2.0 ** -edit["power"])
+        _times_at_end(model, nodes[edit["node"]], 1.0 / _factor(edit))
     for edit in given["after"]:
-        _times(model, nodes[edit["node"]], "scaled_back", np.ldexp(np.float32(1.0), -spread_over(edit)))
+        _times(model, nodes[edit["node"]], "scaled_back", 1.0 / _factor(edit))
+
+
+def _factor(edit: Mapping[str, Any]) -> Any:
+    return np.ldexp(np.float32(1.0), edit["power"] if "power" in edit else spread_over(edit))
 
 
 def _times(model: ir.Model, node: ir.Node, purpose: str, factor: Any) -> None:
@@ -166,7 +174,7 @@ def _times(model: ir.Model, node: ir.Node, purpose: str, factor: Any) -> None:
     maker.replace(value, maker.op("Mul", [value, maker.constant(factor)], after=True), but=maker.made)
 
 
-def _times_at_end(model: ir.Model, node: ir.Node, factor: float) -> None:
+def _times_at_end(model: ir.Model, node: ir.Node, factor: Any) -> None:
     """What a node gives is an output of the graph, which is multiplied; its other readers read it as it is."""
     maker, value = GraphEdit(model, node, "scaled_back"), node.outputs[0]
     readers = [reader for reader, _ in value.uses()]
@@ -184,15 +192,16 @@ def _add_term(model: ir.Model, node: ir.Node, power: int) -> None:
     maker.replace(value, restored, but=maker.made)
 
 
-def _read_as_found(nodes: Iterable[ir.Node], entries: Iterable[ir.Value], scaled: Mapping[str, list[str]]) -> bool:
+def _read_as_found(nodes: Sequence[ir.Node], entries: Iterable[ir.Value], scaled: Mapping[str, list[str]]) -> bool:
     """Whether every tensor that is about to be scaled is still made and read by the same nodes: another rewrite may
     have put a reader there that knows nothing of the scale."""
     made = {value.name: value for node in nodes for value in node.outputs} | {value.name: value for value in entries}
-    return all(name in made and _readers(made[name]) == readers for name, readers in scaled.items())
+    return all(name in made and _readers(made[name], nodes[0].graph) == readers for name, readers in scaled.items())
 
 
-def _readers(value: ir.Value) -> list[str]:
-    return sorted(reader.name or "" for reader, _ in value.uses())
+def _readers(value: ir.Value, graph: ir.Graph | ir.Function | None) -> list[str]:
+    """Those in this graph."""
+    return sorted(reader.name or "" for reader, _ in value.uses() if reader.graph is graph)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +213,7 @@ class _Group:
     epsilons: list[tuple[ir.Node, Ints]] = field(default_factory=list)
     roots: list[tuple[ir.Node, Ints]] = field(default_factory=list)
     terms: list[tuple[ir.Node, Ints]] = field(default_factory=list)
-    ends: list[tuple[ir.Node, Ints]] = field(default_factory=list)
+    ends: list[tuple[tuple[ir.Node, Layout], Ints]] = field(default_factory=list)
     passed: list[tuple[ir.Node, Ints]] = field(default_factory=list)
     values: list[tuple[ir.Value, Ints]] = field(default_factory=list)
 
@@ -217,6 +226,10 @@ def _groups(flow: ScaleFlow, choice: Choice) -> Iterable[_Group]:
             parent[label] = label = int(parent[parent[label]])
         return label
 
+    def join(mine: Ints) -> None:
+        for label in mine[1:]:
+            parent[root(int(label))] = root(int(mine[0]))
+
     touched: list[tuple[Weights, Ints]] = []
     for weights in flow.weights:
         atoms = weights.rows if weights.columns is None else np.append(weights.rows, weights.columns)
@@ -224,8 +237,10 @@ def _groups(flow: ScaleFlow, choice: Choice) -> Iterable[_Group]:
         mine = mine[choice.power[mine] != 0]
         if len(mine) or weights in choice.after:
             touched.append((weights, mine))
-        for label in mine[1:]:
-            parent[root(int(label))] = root(int(mine[0]))
+        join(mine)
+    for _, layout in flow.ends:
+        mine = distinct(labels[layout.atoms])
+        join(mine[choice.power[mine] != 0])
     found: dict[int, _Group] = {}
     for index, (weights, mine) in enumerate(touched):
         found.setdefault(root(int(mine[0])) if len(mine) else -1 - index, _Group()).weights.append(weights)
@@ -233,7 +248,8 @@ def _groups(flow: ScaleFlow, choice: Choice) -> Iterable[_Group]:
     roots = [node for node, kept in zip(flow.roots, choice.classes.kept, strict=True) if not kept]
     values = [(value, layout.atoms) for value, layout in flow.layouts.items()]
     of_kind = {"epsilons": flow.epsilons, "roots": zip(roots, reads, strict=True), "terms": flow.terms}
-    for kind, items in {**of_kind, "ends": flow.ends, "passed": flow.passed, "values": values}.items():
+    ends = [((node, layout), layout.atoms) for node, layout in flow.ends]
+    for kind, items in {**of_kind, "ends": ends, "passed": flow.passed, "values": values}.items():
         for item, atoms in items:
             mine = distinct(labels[atoms])
             for key in {root(int(label)) for label in mine[choice.power[mine] != 0]}:
@@ -241,49 +257,21 @@ def _groups(flow: ScaleFlow, choice: Choice) -> Iterable[_Group]:
     return found.values()
 
 
-@dataclass(frozen=True, eq=False)
-class _Made:
-    """The edits for one group, as a plan tells them."""
-
-    constants: list[dict[str, Any]] = field(default_factory=list)
-    after: list[dict[str, Any]] = field(default_factory=list)
-    fronts: list[dict[str, Any]] = field(default_factory=list)
-    entries: list[dict[str, Any]] = field(default_factory=list)
-    behind: list[dict[str, Any]] = field(default_factory=list)
-
-    def scale(self, weights: Weights, powers: Ints, shape: tuple[int, ...]) -> None:
-        node = weights.node
-        if not powers.any():
-            return
-        if node is None:
-            maker = None if weights.read is None else weights.read.producer()
-            if maker is not None:
-                self.behind.append({"node": maker.name or "", "power": int(powers[0])})
-            elif weights.read is not None:
-                readers = [reader.name for reader, _ in weights.read.uses()]
-                self.entries.append({"input": weights.read.name or "", "node": readers[0], "power": int(powers[0])})
-        elif weights.front:
-            self.fronts.append({"node": node.name or "", "power": int(powers[0])})
-        elif not shape and _picks_of_shared(node, weights.slot):
-            self.behind.append({"node": node.name or "", "power": int(powers[0])})
-        else:
-            self.constants.append({"node": node.name or "", "slot": weights.slot, **_written(powers, shape)})
-
-    def scale_back(self, node: ir.Node, powers: Ints, shape: tuple[int, ...]) -> None:
-        self.after.append({"node": node.name or "", **_written(powers, shape)})
-
-
 def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair | None:
     """The edits for one group; None where one of them would not be exact."""
-    made = _Made()
+    made = Edits(flow.model.graph)
     for weights in group.weights:
         _scale_weights(made, flow, choice, weights)
     for node, atoms in group.roots:
         made.scale_back(node, choice.of(atoms)[:1] // 2, ())
-    epsilons, terms, ends = (
+    epsilons, terms = (
         [{"node": node.name or "", "power": int(choice.of(atoms)[0])} for node, atoms in each]
-        for each in (group.epsilons, group.terms, group.ends)
+        for each in (group.epsilons, group.terms)
     )
+    ends = [
+        {"node": node.name or "", **told_once(choice.of(atoms), layout.shape(flow.rank(node.outputs[0]) or 0))}
+        for (node, layout), atoms in group.ends
+    ]
     if not (made.constants or made.fronts or made.entries or terms or made.behind):
         return None
     scaled = _scaled_constants(flow.model.node_by_name, made.constants)
@@ -296,7 +284,7 @@ def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair
     return _told(rule, flow, choice, group, edits, emptied)
 
 
-def _scale_weights(made: _Made, flow: ScaleFlow, choice: Choice, weights: Weights) -> None:
+def _scale_weights(made: Edits, flow: ScaleFlow, choice: Choice, weights: Weights) -> None:
     """A weight, and right behind it what takes the factor back, with the biases between."""
     own = choice.after.get(weights, np.zeros(1, np.int64))
     rows, columns = choice.of(weights.rows) + own, weights.columns
@@ -332,20 +320,10 @@ def _told(
     names |= {node.name or "" for node, atoms in group.passed if choice.of(atoms).any()}
     nodes = tuple(sorted(names, key=flow.place.__getitem__))
     operators = [flow.model.node_by_name[name].op_type for name in nodes]
-    scaled = {value.name or "": _readers(value) for value, atoms in group.values if choice.of(atoms).any()}
+    graph = flow.model.graph
+    scaled = {value.name or "": _readers(value, graph) for value, atoms in group.values if choice.of(atoms).any()}
     parameters = {"operators": operators, "scaled": scaled, **edits}
     return Repair(rule, nodes, algebra(**edits, emptied=emptied), parameters, loses=_LOST if emptied else 0.0)
-
-
-def _picks_of_shared(node: ir.Node, slot: int) -> bool:
-    """Whether it picks entries of a large table that others read, too, or turns it: scaled, it would be there twice."""
-    table = node.inputs[slot]
-    reads = node.op_type in ("Gather", "Transpose") and slot == 0
-    return reads and table is not None and len(table.uses()) > 1 and _is_large(table)
-
-
-def _is_large(value: ir.Value) -> bool:
-    return value.const_value is not None and value.const_value.size > LARGE
 
 
 def _constant(node: ir.Node, slot: int) -> ir.TensorProtocol | None:
@@ -362,10 +340,3 @@ def _squares_are_lost(node: ir.Node, flow: ScaleFlow) -> bool:
 
 def _epsilon(node: ir.Node) -> float:
     return float(attribute(node, "epsilon", _EPSILON))
-
-
-def _written(powers: Ints, shape: tuple[int, ...]) -> dict[str, Any]:
-    powers = powers.reshape(-1)
-    if (powers == powers[0]).all():
-        return {"shape": [], "powers": int(powers[0])}
-    return {"shape": list(shape), "powers": [int(power) for power in powers]}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from halfwise.core.document import LEFT_OUT
 from halfwise.model.model import Model
@@ -22,6 +23,7 @@ class Ranges:
     high: Mapping[str, float] = field(default_factory=dict)  # largest finite magnitude
     low: Mapping[str, float] = field(default_factory=dict)  # smallest magnitude that is not zero
     size: Mapping[str, int] = field(default_factory=dict)  # elements
+    channels: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # of graph inputs, `high` along fixed sizes
     known: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # what rules worked out from them
     walked: Callable[[int, int], None] = field(default=lambda *_: None, compare=False, repr=False)  # nodes, of how many
 

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from halfwise.repair.scale_blocks import LargeBlocks
 
-__all__ = ["PINNED", "TYPICAL", "Atoms", "Floats", "Follow", "Heard", "Ints", "Products", "Tie", "Weights"]
+__all__ = ["PINNED", "TYPICAL", "Atoms", "Bools", "Floats", "Follow", "Heard", "Ints", "Products", "Tie", "Weights"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 Tie = tuple[Ints, Ints, Floats]  # one, other, ratio
 

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.repair.distinct import distinct
-from halfwise.repair.scale_atoms import TYPICAL, Floats, Ints, Weights
+from halfwise.repair.scale_atoms import TYPICAL, Bools, Floats, Ints, Weights
 from halfwise.repair.scale_classes import Classes
 from halfwise.repair.scale_flow import ScaleFlow
 from halfwise.repair.scale_table import Table
 
-__all__ = ["Choice", "choose"]
+__all__ = ["Choice", "choose", "inaudible", "is_quiet"]
 
 _STEP = 2.0**-25.8  # rms error of rounding to multiples of FP16's smallest subnormal
 _TROUBLE = 2.0**-24  # squared error from there over squared size: as much as FP16's own relative rounding
@@ -99,6 +99,17 @@ def choose(flow: ScaleFlow) -> Choice:
     for weights in flow.weights:
         _cut(flow, weights, choice)
     return choice
+
+
+def inaudible(mean: Floats, made: Floats) -> Bools:
+    """Rows of these mean squares that FP16 loses, and with them what they make, which is no larger than that."""
+    with np.errstate(divide="ignore"):
+        return (mean > 0) & (_STEP**2 / mean > _WORTH) & is_quiet(made)
+
+
+def is_quiet(sizes: Floats) -> Bools:
+    """What FP16 loses of values that are no larger than that."""
+    return (sizes > 0) & (sizes < _AUDIBLE)
 
 
 def _needs(table: Table, power: Ints, batch: Ints, *, late: bool, together: bool = False) -> _Need:

@@ -10,8 +10,10 @@ import onnx_ir as ir
 
 from halfwise.model.families import QUANTISERS, STEPS
 from halfwise.model.model import Model
+from halfwise.repair.graph_edit import is_constant
 from halfwise.repair.rule import Ranges
-from halfwise.repair.scale_atoms import PINNED
+from halfwise.repair.scale_atoms import PINNED, Bools, Weights
+from halfwise.repair.scale_choice import inaudible, is_quiet
 from halfwise.repair.scale_flow import ScaleFlow
 
 __all__ = ["flow_of", "plain_flow"]
@@ -31,12 +33,18 @@ def plain_flow(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFl
 
 def flow_of(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFlow:
     """Where what overflows would have to be scaled from a graph input on, a factor may be put behind that input; else
-    behind what no power passes, such as a Gelu, and in front of a graph output."""
-    flow = plain_flow(model, ranges, rounds=rounds)
+    behind what no power passes, such as a Gelu, and in front of a graph output. Where FP16 loses channels that come
+    from a graph input or are a graph output, too, as those of a cache, both may be."""
+    return _for_channels(_for_overflow(plain_flow(model, ranges, rounds=rounds)))
+
+
+def _for_overflow(flow: ScaleFlow) -> ScaleFlow:
     if not _stuck(flow):
         return flow
+    model, ranges, rounds = flow.model, flow.ranges, flow.rounds
     inputs = () if model.within is not None else model.graph.inputs
-    entries = [value.name or "" for value in inputs if flow.high(value) <= _FITS and value.uses()]
+    quiet = [value for value in inputs if flow.high(value) <= _FITS]
+    entries = [value.name or "" for value in quiet if not all(_is_scaled(node) for node, _ in value.uses())]
     if entries:
         flow = ScaleFlow(model, ranges, entries=entries, rounds=rounds)
     stuck = _stuck(flow)
@@ -53,9 +61,50 @@ def flow_of(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFlow:
     return ScaleFlow(model, ranges, entries=entries, ends=ends, rounds=rounds)
 
 
+def _for_channels(flow: ScaleFlow) -> ScaleFlow:
+    model, high = flow.model, flow.ranges.channels
+    given = [value for value in model.ir.graph.inputs if value.name in high]  # within bodies, too
+    channels = [value for value in given if any(reader.graph is model.graph for reader, _ in value.uses())]
+    lost = {(weights.node, weights.slot): rows for weights in flow.weights if (rows := _lost(flow, weights)).any()}
+    if not lost and not any(is_quiet(high[value.name or ""]).any() for value in channels):
+        return flow
+    outputs = [value.name or "" for value in model.graph.outputs]
+    free = flow.with_ends([value.name or "" for value in channels], outputs)
+    labels, wanted, read = free.classes.labels, set[int](), set[int]()
+    for layout in (free.layouts[value] for value in channels):
+        wanted.update(labels[layout.atoms][is_quiet(layout.cap)].tolist())
+    for weights in free.weights:
+        if weights.columns is not None:
+            read.update(labels[weights.columns].reshape(-1).tolist())
+        if (weights.node, weights.slot) in lost and not weights.soft:
+            wanted.update(labels[weights.rows][lost[weights.node, weights.slot]].tolist())
+    wanted &= read - {PINNED}
+    if not wanted:
+        return flow
+    ends = [node.outputs[0].name or "" for node, _ in free.ends if _labels(free, node.outputs[:1]) & wanted]
+    return flow.with_ends([value.name or "" for value in channels if _labels(free, [value]) & wanted], ends)
+
+
+def _lost(flow: ScaleFlow, weights: Weights) -> Bools:
+    """The rows of a weight that FP16 loses, with what they make, where that has to stay as it is."""
+    rows: Bools = flow.classes.labels[weights.rows] == PINNED
+    if weights.output is None or weights.columns is None or not rows.any():
+        return np.zeros(1, bool)
+    if weights.large is None:
+        mean = weights.square.mean(axis=1)
+    else:
+        mean = weights.large.rows(np.zeros(weights.columns.size)).square / weights.columns.size
+    return rows & inaudible(mean, np.broadcast_to(flow.layouts[weights.output].cap, rows.shape))
+
+
 def _stuck(flow: ScaleFlow) -> list[ir.Value]:
     """What overflows and has to come out as it is."""
     return [value for value, layout in flow.layouts.items() if flow.high(value) > _LARGEST and flow.pinned(layout)]
+
+
+def _is_scaled(reader: ir.Node) -> bool:
+    """Whether a constant that multiplies what is read takes any factor, as one of an earlier repair does."""
+    return reader.op_type == "Mul" and not reader.domain and any(map(is_constant, reader.inputs))
 
 
 def _sources(flow: ScaleFlow) -> list[ir.Value]:

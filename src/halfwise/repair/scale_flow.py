@@ -31,6 +31,7 @@ __all__ = ["ScaleFlow"]
 
 _Handlers = dict[str, Callable[[ir.Node], bool]]
 _REDUCES = "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2"
+_EXPONENTS = 14  # of FP16's normal numbers
 _BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Softsign", "Erf"})  # gates: no scale of their own
 
 
@@ -38,8 +39,8 @@ class ScaleFlow(ScaleProducts):
     """One walk over the main graph. Afterwards: `layouts` of its tensors, `weights` that may be scaled, `epsilons`
     (nodes whose epsilon grows with the square of what they read), `passed` (the nodes that powers of two pass).
 
-    In front of the nodes in `fronts` and behind the values in `entries` a factor may be put, and one in front of the
-    graph outputs in `ends`."""
+    In front of the nodes in `fronts` and behind the values in `entries` a factor may be put, behind the graph inputs
+    in `channels` and in front of the graph outputs in `ends` one for each channel."""
 
     def __init__(
         self,
@@ -47,13 +48,14 @@ class ScaleFlow(ScaleProducts):
         ranges: Ranges,
         fronts: Collection[str] = (),
         entries: Collection[str] = (),
+        channels: Collection[str] = (),
         ends: Collection[str] = (),
         *,
         rounds: bool = False,
     ) -> None:
         super().__init__(model, ranges, rounds=rounds)
         self.fronts, self.entries = frozenset(fronts), frozenset(entries)
-        self.ends: list[tuple[ir.Node, Ints]] = []
+        self.ends: list[tuple[ir.Node, Layout]] = []
         self.epsilons: list[tuple[ir.Node, Ints]] = []
         self.passed: list[tuple[ir.Node, Ints]] = []
         self._is_large = is_large_in(model)
@@ -89,16 +91,25 @@ class ScaleFlow(ScaleProducts):
         }
         for value in (each for each in model.graph.inputs if each.name in entries):
             self._entry(value)
+        for value in (each for each in model.ir.graph.inputs if each.name in channels):
+            self._channels(value)
         for number, node in enumerate(nodes := tuple(model.graph)):
             ranges.walked(number, len(nodes))  # to read all weights of a large model takes a minute
             self._visit(node, handlers)
         for value, layout in self.layouts.items():
-            elsewhere = any(reader.graph is not model.graph for reader, _ in value.uses())
+            elsewhere = value.name not in channels and any(r.graph is not model.graph for r, _ in value.uses())
             maker = value.producer() if value.name in ends else None
+            maker = maker if maker is not None and len(maker.outputs) == 1 else None
             if elsewhere or value.name not in ranges.high or (value.is_graph_output() and maker is None):
                 self.atoms.pin(layout.atoms)
             elif maker is not None:
-                self.ends.append((maker, self._as_one(layout).atoms))
+                self.ends.append((maker, self._exact(layout)))
+
+    def with_ends(self, channels: Collection[str], ends: Collection[str]) -> ScaleFlow:
+        """Another walk, which may scale these as well."""
+        ends = [*(node.outputs[0].name or "" for node, _ in self.ends), *ends]
+        entries = self.entries.difference(channels)
+        return ScaleFlow(self.model, self.ranges, self.fronts, entries, channels, ends, rounds=self.rounds)
 
     @cached_property
     def place(self) -> dict[str, int]:
@@ -203,7 +214,8 @@ class ScaleFlow(ScaleProducts):
         array = whole(node.inputs[slot])
         own = self.view.rank(value)
         assert array is not None
-        if own != rank or array.ndim > rank:
+        at_end = value.is_graph_input() or node.outputs[0].is_graph_output()
+        if own != rank or array.ndim > rank or (at_end and _is_factor(array)):
             return False
         wide = {rank - array.ndim + axis: size for axis, size in enumerate(array.shape) if size > 1}
         layout, dims = self._exact(self._read(value)), self.extents.whole(node.outputs[0]) or [None] * rank
@@ -361,6 +373,12 @@ class ScaleFlow(ScaleProducts):
             assert array is not None
             cap = cap + self._offset(node, 2, array, Layout.along(0, made, peak), 1)
         return self._write(node, axis, made, cap)
+
+
+def _is_factor(array: NDArray[Any]) -> bool:
+    """Powers of two, some too large or small for FP16: what stands at an end of the graph for values to come out."""
+    mantissas, exponents = np.frexp(np.abs(array))
+    return array.size > 1 and bool((mantissas == 0.5).all() and (np.abs(exponents - 1) > _EXPONENTS).any())
 
 
 def _is_gate(value: ir.Value) -> bool:

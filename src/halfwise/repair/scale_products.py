@@ -49,6 +49,15 @@ class ScaleProducts(ScaleMatrices):
         """A graph input, or what no power passes: all that read it read a multiple."""
         self.layouts[value] = Layout.along(None, self._factor_on(value, None), np.array([self.high(value)]))
 
+    def _channels(self, value: ir.Value) -> None:
+        """A graph input such as a cache: all that read it read a multiple of each channel."""
+        high = self.ranges.channels[value.name or ""]
+        layout = Layout.over(range(high.ndim), high.shape, self.atoms.fresh(high.size), high.reshape(-1))
+        shape, peak = layout.shape(high.ndim), layout.cap[:, None]
+        front = Weights(None, 0, layout.atoms, shape, (TYPICAL * peak) ** 2, peak, front=True, read=value)
+        self.layouts[value] = layout
+        self.weights.append(front)
+
     def _factor_on(self, value: ir.Value, node: ir.Node | None) -> Ints:
         read, high = self.atoms.fresh(1), np.array([[self.high(value)]])
         self.weights.append(Weights(node, 0, read, (), (TYPICAL * high) ** 2, high, front=True, read=value))

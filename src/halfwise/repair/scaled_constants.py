@@ -6,7 +6,7 @@ So what is kept by a weight, as its rounding is, serves every repaired model tha
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -94,7 +94,7 @@ def times_powers(tensor: ir.TensorProtocol, powers: Sequence[Ints], *, empties: 
     return Scaled(found, emptied)
 
 
-def spread_over(edit: dict[str, Any]) -> Ints:
+def spread_over(edit: Mapping[str, Any]) -> Ints:
     powers: Ints = np.asarray(edit["powers"], np.int64).reshape(edit["shape"])
     return powers
 

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import round_to
+from halfwise.emulation.branches import branch_taken, is_walked
 from halfwise.model.ops import CLOSED
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Site
@@ -55,6 +56,10 @@ class NodeAdjoint:
         )
 
     def run(self) -> None:
+        branch = branch_taken(self.node, self.known.store)
+        if branch is not None and is_walked(branch, self.known.store):
+            self._into(branch)
+            return
         self.stepper.account(self.known.probes * (1 + len(self.inner)))
         for value in self._values():
             array = self._peek(value)
@@ -71,6 +76,19 @@ class NodeAdjoint:
             self._inside()
         if self.local.inside and self.site.free and self.stepper.emulator.profile.apart:
             self._between_steps()
+
+    def _into(self, branch: ir.Graph) -> None:
+        """What the If hands out is what the branch does, whose own nodes come next."""
+        self.stepper.account(self.known.probes)
+        for value, gradient, flips in zip(branch.outputs, self.local.gradients, self.flips, strict=True):
+            if value.is_initializer():
+                continue
+            if gradient is not None:
+                if self.site.free and value.dtype is ir.DataType.FLOAT:
+                    self.known.read_later(self.node, value, gradient)
+                self.known.add(value, gradient)
+            if flips:
+                self.known.flips[value] = self.known.flips.get(value, 0.0) + flips
 
     def _values(self) -> list[ir.Value]:
         taken = [value for value in self.node.inputs if value is not None]

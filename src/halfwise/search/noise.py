@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from halfwise.model.ops import CLOSED
-from halfwise.precision.sites import Sites
+from halfwise.precision.sites import Sites, bodies_of
 from halfwise.search.effects import Sensitivity
 
 __all__ = ["Noise", "noise_pieces"]
@@ -49,14 +49,26 @@ class _Sharing:
         for value in graph.inputs:
             self.origins[value] = {frozenset(): 1.0}
         for node in graph:
-            self._weights(node)
-            self._reads(node)
+            self._node(node)
         for nodes, energy, breaks in self.measured.parts:
             self._piece(frozenset(nodes), energy, breaks)
         for value in dict.fromkeys(graph.outputs):
             if value in self.origins:
                 self._read(value, None, self.measured.handed_out.get(value, 0.0))
         return tuple(self.pieces)
+
+    def _node(self, node: ir.Node) -> None:
+        branches = list(bodies_of(node)) if node.op_type == "If" and not node.domain else []
+        for inner in (each for branch in branches for each in branch):
+            self._node(inner)
+        self._weights(node)
+        self._reads(node)
+        for value in node.outputs if branches else ():
+            effects, place = self.measured.reads.get(node, {}), value.index() or 0
+            made = [branch.outputs[place] for branch in branches]
+            sources = {each: effects.get(each, 0.0) for each in made if each in self.origins}
+            if sources:
+                self.origins[value] = self._handed_on(node, sources)
 
     def _weights(self, node: ir.Node) -> None:
         """What a node adds by itself: its rounded weights."""

@@ -164,6 +164,7 @@ class RepairSelector:
 
     def _search(self, sites: Sites, repairs: RepairSet) -> Search:
         name = digest(*(str(repair) for _, repair in repairs))
+        ends = ends_of((repair for _, repair in repairs), self.model, sites)
         asked = (*(feed.id for feed in self.feeds), *(each.profile.name for each in self.context.also))
         return Search(
             sites,
@@ -174,7 +175,8 @@ class RepairSelector:
             self.target_ratio,
             label=digest(name, *asked, self.context.finite),
             name=name,
-            must=self.context.required(sites, self.feeds),
+            must=self.context.required(sites, self.feeds) | ends,
+            ends=ends,
             notify=self.notify,
             table=self.context.table(sites, self.feeds),
             walks=self.context.walks,
@@ -249,10 +251,8 @@ class RepairSelector:
 
     def _narrow(self, base: Attempt, repairs: RepairSet) -> float | None:
         """What all-FP16 leaves on the worst sample with these repairs; None where it does not run with them."""
-        sites, ratios = (
-            Sites(self.context.repaired(self.model, repairs)[0], choices=self.choices),
-            base.solution.fp16.ratios,
-        )
+        model, ratios = self.context.repaired(self.model, repairs)[0], base.solution.fp16.ratios
+        sites = Sites(model, choices=self.choices)
         judge, worst = self.context.judge(sites, self.feeds), max(range(len(ratios)), key=ratios.__getitem__)
         failed = self.context.failures.trials
         keep = ends_of((repair for _, repair in repairs), self.model, sites)
@@ -319,7 +319,7 @@ class RepairSelector:
         judge, walk = base.search.judge, self.context.walks.passes
         more = walk + len(self.feeds) + 2 * FAITHFUL_ON
         much = bool(base.model.bodies) or len(base.solution.keep) >= MUCH * len(base.search.sites.free)
-        once = (much and not base.repairs) or bool(base.search.must)
+        once = (much and not base.repairs) or bool(base.search.overflowing)
         return (once or not judge.spent) and judge.affords(Untried.REPAIRS, 1 + LEAST_SETS, more)
 
     def _promising(self, base: Attempt, repairs: RepairSet, part: bool = False) -> frozenset[str] | None:

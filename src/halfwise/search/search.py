@@ -75,6 +75,7 @@ class Search:
     label: str = ""  # of the model and the question, where the journal holds measurements of several
     name: str = ""  # of the model alone
     must: frozenset[ir.Node] = frozenset()  # stays in FP32, however small the error without
+    ends: frozenset[ir.Node] = frozenset()  # those of it that repairs added at the ends of the graph
     notify: Notify = lambda _: None
     table: TimeTable | None = None  # what nodes cost, where that is their time
     walks: Walks = CLOSE
@@ -82,6 +83,10 @@ class Search:
     @cached_property
     def sets(self) -> Sets:
         return Sets(self.sites, self.judge, self.stepper, self.journal, self.io, self.label, self.must, self.name)
+
+    @property
+    def overflowing(self) -> frozenset[ir.Node]:
+        return self.must - self.ends
 
     # -- the way to an answer ---------------------------------------------------------------------------------------
 
@@ -95,7 +100,7 @@ class Search:
         found = self._run(prune, start, noise)
         if not self.must:
             return found
-        lost = replace(found.fp16, ratios=(math.inf,) * len(found.fp16.ratios))
+        lost = replace(found.fp16, ratios=(math.inf,) * len(found.fp16.ratios)) if self.overflowing else found.fp16
         also = tuple(Kept(node, Reason.OVERFLOW, None) for node in self.must - found.keep)
         return replace(found, keep=found.keep | self.must, kept=(*found.kept, *also), fp16=lost)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from halfwise.core.cores import Helper
 from halfwise.core.formats import Format, round_to
 from halfwise.core.output_kinds import OutputKind
+from halfwise.emulation.branches import branch_taken
 from halfwise.emulation.stepper import Step, Stepper, Store
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -141,7 +142,7 @@ class _Forward:
         for value in self.sites.model.graph.inputs:
             if value in store:
                 self._meet(value, store.read(value, None))
-        for step in self.stepper.walk(store):
+        for step in self.stepper.walk(store, branches=True):
             for value, array in step.outputs.items():
                 self._meet(value, array)
             self._follow_overflows(step, store)
@@ -187,7 +188,9 @@ class _Forward:
         """Let each overflow run on for a few nodes: a mask's vanishes in the softmax, a norm's does not."""
         if not self.overflowing:
             return
-        outside = {value for _, value, _ in self.stepper.reads(step.node, self.fp32)}
+        branch = branch_taken(step.node, store)
+        read = (value for _, value, _ in self.stepper.reads(step.node, self.fp32)) if branch is None else branch.outputs
+        outside = set(read)
         for origin, overflow in list(self.overflowing.items()):
             if overflow.variant.keys().isdisjoint(outside):
                 overflow.forget(store)

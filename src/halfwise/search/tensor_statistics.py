@@ -19,14 +19,25 @@ from halfwise.core.cores import Helper
 from halfwise.core.counting import Counts, count, worst_counts
 from halfwise.core.errors import InputError
 from halfwise.core.powers import powers
+from halfwise.emulation.branches import branch_taken, is_walked
 from halfwise.emulation.stepper import Step, Stepper, Store
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges
 
-__all__ = ["StatisticsCollector", "TensorStatistics", "merged", "ranges_if_asked", "ranges_of", "tensor_statistics"]
+__all__ = [
+    "StatisticsCollector",
+    "TensorStatistics",
+    "channels_of",
+    "merged",
+    "ranges_if_asked",
+    "ranges_of",
+    "tensor_statistics",
+]
 
 Array = NDArray[Any]
+
+_CHANNELS = 1 << 16  # more are no channels
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +48,7 @@ class TensorStatistics:
     tensors: Mapping[ir.Value, Counts]
     powers: Mapping[ir.Value, Mapping[int, int]] = field(default_factory=dict)  # of some values of each, by exponent
     shapes: Mapping[ir.Value, tuple[int, ...]] = field(default_factory=dict)
+    channels: Mapping[ir.Value, Array] = field(default_factory=dict)  # of graph inputs
 
     def over(self, values: Iterable[ir.Value | None]) -> tuple[float, float]:
         """The largest finite magnitude and the smallest that is not zero; zeros where there is nothing."""
@@ -63,24 +75,27 @@ def tensor_statistics(
 
 
 def _read(values: Sequence[ir.Value], told: Any) -> TensorStatistics:
-    sizes, tensors, spread = ({values[int(index)]: each for index, each in part.items()} for part in told)
+    sizes, tensors, spread, channels = ({values[int(index)]: each for index, each in part.items()} for part in told)
     return TensorStatistics(
         {value: int(size) for value, size in sizes.items()},
         {value: convert(counts, Counts) for value, counts in tensors.items()},
         {value: {int(power): int(many) for power, many in powers.items()} for value, powers in spread.items()},
+        channels={value: np.array(high) for value, high in channels.items()},
     )
 
 
 def merged(found: Sequence[TensorStatistics]) -> TensorStatistics:
     """Of the steps of one stream, in order: what is worst of each tensor, in the shapes of the last."""
     *before, last = found
-    tensors, powers = dict(last.tensors), dict(last.powers)
+    tensors, powers, channels = dict(last.tensors), dict(last.powers), dict(last.channels)
     for each in before:
         for value, counts in each.tensors.items():
             tensors[value] = worst_counts(counts, tensors[value]) if value in tensors else counts
         for value, many in each.powers.items():
             powers[value] = Counter(powers.get(value, {})) + Counter(many)
-    return TensorStatistics(last.sizes, tensors, powers, last.shapes)
+        for value, high in each.channels.items():
+            channels[value] = np.maximum(channels.get(value, 0.0), high)
+    return TensorStatistics(last.sizes, tensors, powers, last.shapes, channels)
 
 
 def _values(sites: Sites) -> list[ir.Value]:
@@ -95,6 +110,7 @@ def _told(found: TensorStatistics, values: Sequence[ir.Value]) -> list[Any]:
         {numbers[value]: size for value, size in found.sizes.items()},
         {numbers[value]: asdict(counts) for value, counts in found.tensors.items()},
         {numbers[value]: powers for value, powers in found.powers.items()},
+        {numbers[value]: high.tolist() for value, high in found.channels.items()},
     ]
 
 
@@ -104,7 +120,7 @@ def _walked(stepper: Stepper, sites: Sites, feed: Mapping[str, Array]) -> Tensor
     with Helper() as helper:
         seen = StatisticsCollector(stepper, sites, store, helper)
         with suppress(InputError):
-            for step in stepper.walk(store):
+            for step in stepper.walk(store, branches=True):
                 seen.take(step)
         return seen.statistics
 
@@ -118,10 +134,14 @@ class StatisticsCollector:
         self._inside: dict[ir.Value, Counts] = {}
         self._looked_at: dict[ir.Value, Callable[[], tuple[Counts, Mapping[int, int]]]] = {}
         self._shapes: dict[ir.Value, tuple[int, ...]] = {}
-        self._see({value: store.read(value, None) for value in sites.model.graph.inputs if value in store})
+        given = {value: store.read(value, None) for value in sites.model.graph.inputs if value in store}
+        self._channels = {v: high for v, each in given.items() if (high := channels_of(v, each)) is not None}
+        self._see(given)
 
     def take(self, step: Step) -> None:
         self._see(step.outputs)
+        if is_walked(branch_taken(step.node, self._store), self._store):  # in steps of their own
+            return
         inside = self._stepper.observe(step.node, self._store, self._sites.fmt)
         self._sizes.update((value, counts.count) for value, counts in inside.items())
         self._inside.update(inside)
@@ -130,7 +150,8 @@ class StatisticsCollector:
     def statistics(self) -> TensorStatistics:
         found = {value: result() for value, result in self._looked_at.items()}
         tensors = {value: counts for value, (counts, _) in found.items()} | self._inside
-        return TensorStatistics(self._sizes, tensors, {value: each for value, (_, each) in found.items()}, self._shapes)
+        powers = {value: each for value, (_, each) in found.items()}
+        return TensorStatistics(self._sizes, tensors, powers, self._shapes, self._channels)
 
     def _see(self, arrays: Mapping[ir.Value, Array]) -> None:
         for value, array in arrays.items():
@@ -138,6 +159,20 @@ class StatisticsCollector:
                 self._sizes[value], self._shapes[value] = array.size, array.shape
                 if array.dtype == np.float32:
                     self._looked_at[value] = self._helper.ask(partial(_look_at, array), array.size)
+
+
+def channels_of(value: ir.Value, array: Any) -> Array | None:
+    """The largest finite magnitude in each channel of an input, which are along the axes whose sizes the model states;
+    None where it states all or none."""
+    dims = value.shape or ()
+    open_axes = tuple(axis for axis, size in enumerate(dims) if not isinstance(size, int))
+    if not open_axes or not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.ndim != len(dims):
+        return None
+    sizes = [size for size in dims if isinstance(size, int)]
+    if not 1 < math.prod(sizes) <= _CHANNELS:
+        return None
+    high: Array = np.abs(array).max(axis=open_axes, keepdims=True, initial=0.0, where=np.isfinite(array))
+    return high
 
 
 def _look_at(array: Array) -> tuple[Counts, Mapping[int, int]]:
@@ -168,7 +203,7 @@ class _Asked(Mapping[str, Any]):
 def ranges_if_asked(statistics: Callable[[], Iterable[TensorStatistics]]) -> Ranges:
     """What tensors held; nothing is walked for it where no rule asks."""
     made = cache(lambda: ranges_of(statistics()))
-    return Ranges(_Asked(made, "high"), _Asked(made, "low"), _Asked(made, "size"))
+    return Ranges(_Asked(made, "high"), _Asked(made, "low"), _Asked(made, "size"), _Asked(made, "channels"))
 
 
 def ranges_of(statistics: Iterable[TensorStatistics]) -> Ranges:
@@ -176,6 +211,7 @@ def ranges_of(statistics: Iterable[TensorStatistics]) -> Ranges:
     high: dict[str, float] = {}
     low: dict[str, float] = {}
     size: dict[str, int] = {}
+    channels: dict[str, Array] = {}
     for each in statistics:
         for value, counts in each.tensors.items():
             name = value.name or ""
@@ -183,4 +219,6 @@ def ranges_of(statistics: Iterable[TensorStatistics]) -> Ranges:
             high[name] = max(high.get(name, 0.0), counts.max_abs)
             if counts.min_abs:
                 low[name] = min(low.get(name, math.inf), counts.min_abs)
-    return Ranges(high, low, size)
+        for value, highs in each.channels.items():
+            channels[value.name or ""] = np.maximum(channels.get(value.name or "", 0.0), highs)
+    return Ranges(high, low, size, channels)

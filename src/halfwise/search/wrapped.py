@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 import onnx_ir as ir
 
@@ -14,10 +14,26 @@ __all__ = ["ends_of", "kept_before"]
 
 
 def ends_of(repairs: Iterable[Repair], given: Model, sites: Sites) -> frozenset[ir.Node]:
-    """What repairs added in front of outputs of the graph: it makes what the narrow format does not hold."""
-    added = any(repair.parameters.get("ends") for repair in repairs)
-    new = (site.node for site in sites.free if site.name not in given.node_by_name) if added else ()
-    return frozenset(node for node in new if node.outputs[0].is_graph_output())
+    """What repairs added in front of outputs of a graph, and by channel behind inputs: it makes or reads what the
+    narrow format does not hold. And the nodes whose bodies hand that out."""
+    edits = [repair.parameters for repair in repairs if {"ends", "entries"} & repair.parameters.keys()]
+    read = {edit["input"] for each in edits for edit in each.get("entries", ()) if "powers" in edit}
+    ends = any("ends" in each for each in edits)
+    new = [site.node for site in sites.free if site.name not in given.node_by_name] if ends or read else []
+    made = [node for node in new if ends and node.outputs[0].is_graph_output()]
+    return frozenset([*made, *_holders(made, sites), *(node for node in new if _reads(node, read))])
+
+
+def _holders(nodes: Iterable[ir.Node], sites: Sites) -> Iterator[ir.Node]:
+    for node in nodes:
+        while isinstance(node.graph, ir.Graph) and node.graph in sites.holder:
+            node = sites.holder[node.graph]
+            yield node
+
+
+def _reads(node: ir.Node, inputs: Collection[str]) -> bool:
+    value = node.inputs[0]
+    return value is not None and value.is_graph_input() and value.name in inputs
 
 
 def kept_before(keep: frozenset[ir.Node], given: Model, sites: Sites) -> frozenset[ir.Node]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from halfwise.core.errors import InputError
 from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import not_wanted
+from halfwise.model.held_graphs import held_graphs
 from halfwise.model.moving import FROM_FIRST
 
 if TYPE_CHECKING:
@@ -137,9 +138,8 @@ def _collect(
         op = "Identity" if (proto.domain, proto.op_type) in local else proto.op_type
         place = len(nodes)
         nodes.append(Node(op, tuple(made[name] for name in proto.input if name in made)))
-        for attribute in proto.attribute:
-            for graph in (attribute.g, *attribute.graphs):
-                _collect(graph.node, local, made, nodes)
+        for graph in held_graphs(proto):
+            _collect(graph.node, local, made, nodes)
         made.update(dict.fromkeys(filter(None, proto.output), place))
 
 

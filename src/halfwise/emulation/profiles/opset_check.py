@@ -8,6 +8,8 @@ from functools import lru_cache
 import onnx
 import onnx.defs
 
+from halfwise.model.held_graphs import nodes_within
+
 __all__ = ["exist_in"]
 
 
@@ -15,8 +17,7 @@ def exist_in(nodes: Iterable[onnx.NodeProto], opset: int) -> bool:
     """Bodies included; operators of other domains are left to the runtime."""
     return all(
         (node.domain or _exists(node.op_type, opset, len(node.input), tuple(sorted(a.name for a in node.attribute))))
-        and all(exist_in(body.node, opset) for a in node.attribute for body in (*([a.g] * a.HasField("g")), *a.graphs))
-        for node in nodes
+        for node in nodes_within(nodes)
     )
 
 

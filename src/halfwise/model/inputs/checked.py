@@ -33,8 +33,15 @@ def checked(feed: Mapping[str, Any], specs: Sequence[InputSpec], label: str) -> 
     symbols: dict[str, tuple[int, str]] = {}
     found = {}
     for spec in specs:
-        found[spec.name] = _checked_one(feed[spec.name], spec, symbols, label)
+        found[spec.name] = _checked_one(feed[spec.name], spec, {} if _is_unread(spec, feed) else symbols, label)
     return found
+
+
+def _is_unread(spec: InputSpec, feed: Mapping[str, Any]) -> bool:
+    """Whether anything may stand in its place: it says nothing of the other inputs."""
+    flag, value = spec.unread or ("", False)
+    held = np.asarray(feed.get(flag))
+    return spec.unread is not None and held.size == 1 and bool(held.reshape(-1)[0]) is value
 
 
 def _checked_one(held: Any, spec: InputSpec, symbols: dict[str, tuple[int, str]], label: str) -> Any:
