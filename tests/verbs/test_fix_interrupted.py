@@ -42,9 +42,9 @@ class Walks:
             through(session, segment, lanes, *rest)
             self.finished += len(lanes) if segment is session._segments[-1] else 0
 
-        def walked(of: Stepper, store: Any) -> Iterator[Any]:
+        def walked(of: Stepper, store: Any, **asked: Any) -> Iterator[Any]:
             self.noise.append(self.parts)
-            for each in step(of, store):
+            for each in step(of, store, **asked):
                 self.tick()
                 yield each
             self.finished += 1

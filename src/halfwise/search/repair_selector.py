@@ -86,7 +86,7 @@ class RepairSelector:
         if not rules or self.start or self.before or not self.context.emulator.streams(self.model):
             return None
         search = self._search(self.context.sites(self.model, self.choices), ())
-        lost = search.overflowing()
+        lost = search.lost()
         plain = None if lost is None else Attempt(self.model, (), search, lost)
         if plain is None or not self._affords_attempt(plain):
             return None

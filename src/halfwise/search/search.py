@@ -130,7 +130,7 @@ class Search:
         keep, kept = Pruning(self.sets, self.target_ratio, noise.cost, noise.fatal, self.notify).run(keep - self.must)
         return Solution(keep, kept, fp16, self.measure(keep), noise)
 
-    def overflowing(self) -> Solution | None:
+    def lost(self) -> Solution | None:
         """The nodes that overflow in the worst sample, which nobody has tried in FP32; None where none does, or plain
         FP16 is enough."""
         self.notify("running the FP32 model and the all-FP16 model")
