@@ -34,7 +34,7 @@ from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS, Search
 from halfwise.search.sets import worst_first
 from halfwise.search.tensor_statistics import TensorStatistics, ranges_if_asked, ranges_of
-from halfwise.search.wrapped import ends_of, kept_before
+from halfwise.search.wrapped import ends_of, kept_apart, kept_before
 
 __all__ = ["RepairSelector", "Selection"]
 
@@ -307,13 +307,12 @@ class RepairSelector:
         model, done = self.context.repaired(self.model, repairs)
         if len(done) <= len(base.repairs):
             return None
-        sites = self.context.sites(model, self.choices)
-        judge = self.context.judge(sites, self.feeds)
-        ratios = base.solution.fp16.ratios
+        sites, new = self.context.sites(model, self.choices), repairs[len(base.repairs) :]
+        judge, ratios = self.context.judge(sites, self.feeds), base.solution.fp16.ratios
         worst = worst_first(ratios)[0]
         names = {node.name for node in base.solution.keep}
         keep = frozenset(site.node for site in sites.free if site.name in names)
-        wide = all(repair.wide for _, repair in repairs[len(base.repairs) :])
+        wide = all(repair.wide for _, repair in new)
         if wide:
             keep = kept_before(keep, base.model, sites)
         elif not part or least_left(base, repairs) <= HOPELESS:
@@ -322,11 +321,13 @@ class RepairSelector:
                 return None
             if math.isfinite(ratio) and ratio <= PROMISING * ratios[worst]:
                 return frozenset()
+        if apart := _overflows(base) and not wide and len(keep) == len(names):  # others may be left elsewhere
+            keep = kept_apart(keep, new, self.context.statistics(sites, self.feeds[worst]), sites.fmt)
         if len(keep) == (0 if wide else len(names)):
             return None
         if judge.measure_one(Assignment.all_narrow(sites, keep, self.context.io), worst) > self.target_ratio:
             return None
-        return frozenset(node.name or "" for node in keep if wide)
+        return frozenset(node.name or "" for node in keep if wide or apart)
 
     def _without_idle(self, current: Attempt, plain: Attempt) -> Attempt:
         """Leave out each rule, the last first, then places away from the nodes that needed help, that is not missed."""

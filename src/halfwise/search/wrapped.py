@@ -1,4 +1,4 @@
-"""Where a repair stays in FP32 itself: the FP32 nodes that it leaves over."""
+"""The FP32 nodes that repairs leave over: where one stays in FP32 itself, and what they do not mend."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
+from halfwise.core.formats import Format
 from halfwise.model.model import Model
 from halfwise.precision.sites import Sites
 from halfwise.repair import Repair
+from halfwise.search.attempt import RepairSet
+from halfwise.search.tensor_statistics import TensorStatistics
 
-__all__ = ["ends_of", "kept_before"]
+__all__ = ["ends_of", "kept_apart", "kept_before"]
 
 
 def ends_of(repairs: Iterable[Repair], given: Model, sites: Sites) -> frozenset[ir.Node]:
@@ -33,3 +36,11 @@ def kept_before(keep: frozenset[ir.Node], given: Model, sites: Sites) -> frozens
         behind.update(fresh)
         waiting += fresh
     return frozenset((keep - behind) | new) if len(keep & behind) > len(new) else frozenset()
+
+
+def kept_apart(keep: frozenset[ir.Node], repairs: RepairSet, seen: TensorStatistics, fmt: Format) -> frozenset[ir.Node]:
+    """Of FP32 nodes those that these repairs do not touch, and those that still read or make what is too large for the
+    format; `seen` are the tensors of the repaired model."""
+    touched = {name for _, repair in repairs for name in repair.nodes}
+    large = (node for node in keep if seen.over((*node.inputs, *node.outputs))[0] > fmt.max)
+    return frozenset(large) | {node for node in keep if node.name not in touched}
