@@ -24,3 +24,8 @@ class InputSpec:
     sequence: bool = False
     optional: bool = False
     most: int = 1
+
+    @property
+    def plain_name(self) -> str:
+        """Without the number of an output, as TensorFlow has it: "input_ids:0"."""
+        return self.name.partition(":")[0]
