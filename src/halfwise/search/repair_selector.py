@@ -34,7 +34,7 @@ from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS, Search
 from halfwise.search.sets import worst_first
 from halfwise.search.tensor_statistics import TensorStatistics, ranges_if_asked, ranges_of
-from halfwise.search.wrapped import ends_of, kept_apart, kept_before
+from halfwise.search.wrapped import ends_of, kept_apart, kept_before, overflows
 
 __all__ = ["RepairSelector", "Selection"]
 
@@ -309,8 +309,7 @@ class RepairSelector:
             return None
         sites, new = self.context.sites(model, self.choices), repairs[len(base.repairs) :]
         judge, ratios = self.context.judge(sites, self.feeds), base.solution.fp16.ratios
-        worst = worst_first(ratios)[0]
-        names = {node.name for node in base.solution.keep}
+        worst, names = worst_first(ratios)[0], {node.name for node in base.solution.keep}
         keep = frozenset(site.node for site in sites.free if site.name in names)
         wide = all(repair.wide for _, repair in new)
         if wide:
@@ -321,7 +320,8 @@ class RepairSelector:
                 return None
             if math.isfinite(ratio) and ratio <= PROMISING * ratios[worst]:
                 return frozenset()
-        if apart := _overflows(base) and not wide and len(keep) == len(names):  # others may be left elsewhere
+        # Another overflow may be left elsewhere.
+        if apart := not wide and len(keep) == len(names) and overflows(base, self.context, self.feeds):
             keep = kept_apart(keep, new, self.context.statistics(sites, self.feeds[worst]), sites.fmt)
         if len(keep) == (0 if wide else len(names)):
             return None
