@@ -192,3 +192,17 @@ def test_the_job_finds_its_inputs() -> None:
     fixed = halfwise.fix(windowed(40, "batch", "samples"))
     assert fixed.met
     assert fixed.samples.search[0]["x"].shape == (1, 64)
+
+
+@pytest.mark.parametrize(
+    ("strides", "edge"), [((2, 2, 2), 16), ((2, 2, 2, 2), 64), ((4, 2, 2, 2), 128), ((3, 3, 3), 128)]
+)
+def test_a_picture_leaves_something_behind_the_strides(strides: tuple[int, ...], edge: int) -> None:
+    nodes = [
+        node("Conv", f"{'x' if index == 0 else f't{index}'} k", f"t{index + 1}", strides=[each] * 2, pads=[1] * 4)
+        for index, each in enumerate(strides)
+    ]
+    nodes.append(node("InstanceNormalization", f"t{len(strides)} one one", "y"))
+    weights = [weight("k", np.ones((3, 3, 3, 3), "f4")), weight("one", np.ones(3, "f4"))]
+    given = load(model(nodes, [value("x", shape=("n", 3, "h", "w"))], [value("y", shape=None)], weights))
+    assert [sizes_that_run(given, None).of(key) for key in ("h", "w")] == [edge, edge]

@@ -18,8 +18,10 @@ def made(*specs: tuple[str, np.dtype[Any], tuple[int, ...]], index: int = 0, mos
     return usual_values(given, {name: shape for name, _, shape in specs}, index)
 
 
-@pytest.mark.parametrize("name", ["attention_mask", "mask", "input_mask", "encoder_attention_mask", "pixel_mask"])
-@pytest.mark.parametrize("dtype", [I64, BOOL])
+@pytest.mark.parametrize(
+    "name", ["attention_mask", "mask", "input_mask", "encoder_attention_mask", "pixel_mask", "mask:0"]
+)
+@pytest.mark.parametrize("dtype", [I64, BOOL, F32])
 def test_a_mask_shows_all_and_every_other_one_ends_in_padding(name: str, dtype: np.dtype[Any]) -> None:
     whole, padded = (made((name, dtype, (2, 8)), index=index)[name] for index in (0, 1))
     assert whole.dtype == padded.dtype == dtype
@@ -32,11 +34,9 @@ def test_what_is_marked_the_other_way_is_left_alone(name: str) -> None:
     assert made((name, BOOL, (1, 8))) == {}
 
 
-def test_a_mask_of_fractions_is_left_alone() -> None:
-    assert made(("attention_mask", F32, (1, 8))) == {}
-
-
-@pytest.mark.parametrize("name", ["position_ids", "positions", "cache_position", "pos_ids", "decoder_position_ids"])
+@pytest.mark.parametrize(
+    "name", ["position_ids", "positions", "cache_position", "pos_ids", "serving_default_position_ids:0"]
+)
 def test_positions_are_in_a_row_behind_the_cache(name: str) -> None:
     found = made((name, I64, (2, 3)), ("attention_mask", I64, (2, 8)))
     assert found[name].tolist() == [[5, 6, 7]] * 2

@@ -167,8 +167,9 @@ def test_one_group_is_no_group_normalization() -> None:
     assert found.deviation < LOOSE
 
 
-def test_the_scale_inside_and_the_mean_behind() -> None:
-    """x * (rsqrt * gamma) + (beta - mean * (rsqrt * gamma))"""
+@pytest.mark.parametrize("rest", ["beta - mean * f", "-mean * f + beta", "beta + -mean * f", "-mean * f"])
+def test_the_scale_inside_and_the_mean_behind(rest: str) -> None:
+    """x * f + rest, with f = rsqrt * gamma"""
     graph = Graph()
     x = graph.input("x", [2, 5, WIDTH])
     mean = graph.reduce("ReduceMean", x, [-1])
@@ -177,8 +178,11 @@ def test_the_scale_inside_and_the_mean_behind() -> None:
     root = graph.op("Sqrt", [graph.op("Add", [variance, graph.number(1e-5)], "")], "")
     gamma, beta = graph.weight("gamma", RNG.uniform(0.5, 2, WIDTH)), graph.weight("beta", RNG.uniform(-1, 1, WIDTH))
     factor = graph.op("Mul", [graph.op("Reciprocal", [root], ""), gamma], "")
-    rest = graph.op("Sub", [beta, graph.op("Mul", [mean, factor], "")], "")
-    graph.output(graph.op("Add", [graph.op("Mul", [x, factor], ""), rest], ""), "y", [2, 5, WIDTH])
+    taken = graph.op("Mul", [graph.op("Neg", [mean], "") if "-mean" in rest else mean, factor], "")
+    if "beta" in rest:
+        sides = [beta, taken] if rest.startswith("beta") else [taken, beta]
+        taken = graph.op("Add" if "-mean" in rest else "Sub", sides, "")
+    graph.output(graph.op("Add", [graph.op("Mul", [x, factor], ""), taken], ""), "y", [2, 5, WIDTH])
     found = effect(RULE, graph.model(), [{"x": outliers(2, 5, WIDTH)} for _ in range(3)])
     assert found.ops() == ["LayerNormalization"]
     assert found.deviation < LOOSE

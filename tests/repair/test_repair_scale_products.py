@@ -88,6 +88,19 @@ def test_two_factors_of_a_product_that_is_read_as_it_is_take_opposite_powers() -
     assert classes.times[left] == -classes.times[right]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_gate_of_two_layers_leaves_the_stream_free_whichever_factor_is_the_quieter_one(turned: bool) -> None:
+    atoms = Atoms()
+    gate, one, other, stream = (atoms.fresh(1) for _ in range(4))
+    for sides in ((gate, one), (other, gate))[:: -1 if turned else 1]:
+        made = atoms.fresh(1)
+        atoms.product(made, *sides, 1.0)
+        atoms.tie(stream, made)
+    classes = solve(atoms)
+    powers = classes.times * (classes.labels != 0)
+    assert powers[stream] == powers[gate] + powers[one] == powers[gate] + powers[other] != 0
+
+
 @pytest.mark.parametrize("loud", [False, True])
 def test_a_norm_whose_constants_are_inside_has_no_power_unless_its_result_is_loud(loud: bool) -> None:
     atoms = Atoms()

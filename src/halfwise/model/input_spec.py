@@ -26,3 +26,8 @@ class InputSpec:
     optional: bool = False
     most: int = 1
     unread: tuple[str, bool] | None = None
+
+    @property
+    def plain_name(self) -> str:
+        """Without the number of an output, as TensorFlow has it: "input_ids:0"."""
+        return self.name.partition(":")[0]

@@ -3,8 +3,9 @@
 Precondition. A tensor's channels are multiplied by 2^k where every node between those that make it and those that
 read it lets the factor pass or takes it into a constant: linear operators (MatMul, Gemm, Conv, ConvTranspose, Mul and
 Div by constants, BatchNormalization, look-ups in a table), ReLU and its kin, pooling, Add, Concat and moves, those
-among them that split channels into heads and merge heads; attention weighs values, and powers of queries and keys
-cancel. Or what reads it is a normalisation, which does not see a scale once its epsilon carries 4^k, or a quantiser,
+among them that split channels into heads and merge heads, and those that gather or scatter by computed places;
+attention weighs values, and powers of queries and keys cancel; a recurrent operator's weight takes back what its input
+carries. Or what reads it is a normalisation, which does not see a scale once its epsilon carries 4^k, or a quantiser,
 whose scale carries 2^k. Where a result has to come out as it is, a multiplication right behind the linear operator
 takes the factor back. Where constants are not enough for what overflows, one multiplication stands behind a graph
 input, behind what lets no factor pass, or in front of a graph output. Channels that FP16 loses and that come from a

@@ -106,7 +106,25 @@ def _guessed(forest: _Forest, products: Products, waiting: Bools) -> list[Tie]:
     """What divides is scaled as what it divides is; of two factors the second one stays as it is."""
     left, right, sign = products.left[waiting], products.right[waiting], products.sign[waiting]
     divides = sign * forest.times[left] * forest.times[right] < 0
-    return [(left[divides], right[divides], -sign[divides]), _pinned(right[~divides])]
+    stays = _one_each(forest, left[~divides], right[~divides])
+    return [(left[divides], right[divides], -sign[divides]), _pinned(stays)]
+
+
+def _one_each(forest: _Forest, left: Ints, right: Ints) -> Ints:
+    """The second factor of each product; the other one where the second is free in another product, as a gate that
+    several layers share: one that stays everywhere. What that decides of others is seen when it holds."""
+    of_left, of_right = forest.label[left], forest.label[right]
+    both = np.isin(of_left, of_right) | np.isin(of_right, of_left)
+    staying, free, found = set[int](), set[int](), [right[~both]]
+    for index in np.flatnonzero(both):
+        one, other = int(of_left[index]), int(of_right[index])
+        if one in staying or other in staying or {one, other} <= free:
+            continue
+        stays = one if other in free else other
+        staying.add(stays)
+        free |= {one, other} - {stays}
+        found.append((left if stays == one else right)[index : index + 1])
+    return np.concatenate(found)
 
 
 def _pinned(atoms: Ints) -> Tie:

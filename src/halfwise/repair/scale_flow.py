@@ -67,7 +67,11 @@ class ScaleFlow(ScaleProducts):
             **dict.fromkeys(("Mul", "Div"), self._product),
             **dict.fromkeys(("LayerNormalization", "RMSNormalization"), self._norm),
             **dict.fromkeys(("InstanceNormalization", "GroupNormalization"), self._norm),
-            **dict.fromkeys("DepthToSpace SpaceToDepth CumSum DFT".split(), self._mixed),
+            **dict.fromkeys("DepthToSpace SpaceToDepth CumSum DFT STFT".split(), self._mixed),
+            **dict.fromkeys(("ScatterElements", "ScatterND"), self._scatter),
+            **dict.fromkeys(("LSTM", "GRU", "RNN"), self._recurrent),
+            **dict.fromkeys(("GatherElements", "GatherND"), self._places),
+            "ConstantOfShape": self._zeros,
             **dict.fromkeys(("Pow", "Reciprocal", "ReduceSumSquare"), self._power),
             **dict.fromkeys(("Log", "Exp"), self._logarithm),
             "PRelu": self._prelu,
@@ -165,8 +169,19 @@ class ScaleFlow(ScaleProducts):
     def _where(self, node: ir.Node) -> bool:
         return self._elementwise(node, skip=1)
 
-    def _elementwise(self, node: ir.Node, skip: int = 0, slots: Collection[int] | None = None) -> bool:
-        """All operands carry the same power of two; constants among them are scaled."""
+    def _scatter(self, node: ir.Node) -> bool:
+        """Along the axes that indices choose from, all have the same power; what is added has it, too."""
+        rank, reduction = self.view.rank(node.outputs[0]), str(attribute(node, "reduction", "none"))
+        chosen = self._chosen_axes(node, rank) if rank is not None and reduction != "mul" else None
+        if chosen is None or not self._elementwise(node, slots=(0, 2), lost=chosen):
+            return False
+        layout, many = self._read(node.outputs[0]), self._chosen_often(node, chosen) if reduction == "add" else 1
+        return self._put(node, replace(layout, cap=layout.cap * (many or 1)), capped=many is not None)
+
+    def _elementwise(
+        self, node: ir.Node, skip: int = 0, slots: Collection[int] | None = None, lost: Collection[int] = ()
+    ) -> bool:
+        """All operands carry the same power of two, one along `lost` axes; constants among them are scaled."""
         out = node.outputs[0]
         rank = self.view.rank(out)
         given = [(slot, value) for slot, value in enumerate(node.inputs) if value is not None]
@@ -176,7 +191,8 @@ class ScaleFlow(ScaleProducts):
         moving = [value for _, value in operands if not is_constant(value)]
         if not moving or any(self.view.rank(value) is None for value in moving):
             return False
-        layouts = self._alike([self._in(value, rank) for value in moving], self.extents.whole(out))
+        dims = [0 if axis in lost else size for axis, size in enumerate(self.extents.whole(out) or [None] * rank)]
+        layouts = self._alike([self._in(value, rank) for value in moving], dims)
         constants = [(slot, array) for slot, value in operands if (array := whole(value)) is not None]
         layouts = [self._exact(layout) for layout in layouts] if constants else layouts
         for layout in layouts[1:]:
@@ -313,6 +329,19 @@ class ScaleFlow(ScaleProducts):
         if _is_gate(value):
             self.atoms.pin(self._read(value).atoms)
         return self._matrices(node, value, other)
+
+    def _recurrent(self, node: ir.Node) -> bool:
+        """Its first weight takes back what each channel of the input carries; all else it reads as it is."""
+        value, array = self._data(node), stored(node.inputs[1])
+        if value is None or array is None or array.ndim != 3:
+            return False
+        for other in filter(None, node.inputs[2:]):
+            self.atoms.pin(self._read(other).atoms)
+        size = array.shape[2]
+        columns, (square, peak, _) = self._along(value, 2, size).atoms, blocks(array, (2,))
+        rows, ones = np.full(1, PINNED), (1, 1, 1)
+        self.weights.append(Weights(node, 1, rows, ones, square[None], peak[None], columns[None], (1, 1, size)))
+        return True
 
     def _gather(self, node: ir.Node) -> bool:
         """A table that is looked up makes its own scale."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +24,8 @@ SAME = (
     "Relu LeakyRelu Identity Neg Abs Dropout MaxPool AveragePool GlobalAveragePool GlobalMaxPool Resize Upsample Cast"
 )
 _GROWS = frozenset({"Resize", "Upsample"})  # cubic interpolation overshoots
+_REARRANGES = frozenset({"DepthToSpace", "SpaceToDepth"})
+_ELEMENTS = frozenset({"GatherElements", "ScatterElements"})
 
 
 class ScaleMoves(ScaleWalk):
@@ -44,7 +46,19 @@ class ScaleMoves(ScaleWalk):
 
     def _mixed(self, node: ir.Node) -> bool:
         value = self._data(node)
-        return value is not None and self._put(node, self._uniform(value))
+        others = [each for each in node.inputs[1:] if each is not None and each.dtype is ir.DataType.FLOAT]
+        if value is None or not all(is_constant(each) for each in others):  # a window of a transform
+            return False
+        return self._put(node, self._uniform(value), capped=node.op_type in _REARRANGES)
+
+    def _zeros(self, node: ir.Node) -> bool:
+        """They have any power, channel by channel."""
+        filled, dims = attribute(node, "value", None), self.extents.whole(node.outputs[0])
+        if filled is not None and np.any(filled.numpy()):
+            return False
+        size = (dims[-1] if dims else None) or 1
+        axis = len(dims) - 1 if dims and size > 1 else None
+        return self._write(node, axis, self.atoms.fresh(size), np.zeros(size))
 
     def _expand(self, node: ir.Node) -> bool:
         """A constant that is repeated, such as the token of a class, makes its own scale."""
@@ -240,6 +254,30 @@ class ScaleMoves(ScaleWalk):
                 return self._put(node, layout)
         layout = self._kept(layout, {*layout.axes} - {axis})
         return self._put(node, layout.at([each + (index_rank - 1 if axis < each else 0) for each in layout.axes]))
+
+    def _places(self, node: ir.Node) -> bool:
+        """What is gathered element by element, or by places of several axes."""
+        value, rank = self._data(node), self.view.rank(node.inputs[0])
+        made, chosen = self.view.rank(node.outputs[0]), None if rank is None else self._chosen_axes(node, rank)
+        if value is None or rank is None or made is None or chosen is None:
+            return False
+        layout = self._read(value)
+        kept = self._kept(layout, {*layout.axes} - chosen).moved(made - rank)
+        dims = self.extents.whole(node.outputs[0]) or [None] * made
+        return self._put(node, self._kept(kept, [axis for axis in kept.axes if dims[axis] in (None, kept.size(axis))]))
+
+    def _chosen_axes(self, node: ir.Node, rank: int) -> set[int] | None:
+        """Those of what is gathered from, or scattered into, that indices choose from; None where nobody knows."""
+        if node.op_type in _ELEMENTS:
+            return {attribute(node, "axis", 0) % rank}
+        many = (self.extents.whole(node.inputs[1]) or [None])[-1] if node.inputs[1] is not None else None
+        return None if many is None or attribute(node, "batch_dims", 0) else {*range(many)}
+
+    def _chosen_often(self, node: ir.Node, chosen: Collection[int]) -> int | None:
+        """How many values a scatter may put at one place, at most."""
+        assert node.inputs[1] is not None
+        sizes = self.extents.whole(node.inputs[1]) or [None]
+        return count([sizes[axis] for axis in chosen] if node.op_type in _ELEMENTS else sizes[:-1])
 
     def _pad(self, node: ir.Node) -> bool:
         value = self._data(node)

@@ -32,7 +32,7 @@ from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS, Search
 from halfwise.search.sets import worst_first
 from halfwise.search.tensor_statistics import TensorStatistics, ranges_if_asked, ranges_of
-from halfwise.search.wrapped import ends_of, kept_before
+from halfwise.search.wrapped import ends_of, kept_apart, kept_before, overflows
 
 __all__ = ["RepairSelector", "Selection"]
 
@@ -331,13 +331,11 @@ class RepairSelector:
         model, done = self.context.repaired(self.model, repairs)
         if len(done) <= len(base.repairs):
             return None
-        sites = self.context.sites(model, self.choices)
-        judge = self.context.judge(sites, self.feeds)
-        ratios = base.solution.fp16.ratios
-        worst = worst_first(ratios)[0]
-        names = {node.name for node in base.solution.keep}
+        sites, new = self.context.sites(model, self.choices), repairs[len(base.repairs) :]
+        judge, ratios = self.context.judge(sites, self.feeds), base.solution.fp16.ratios
+        worst, names = worst_first(ratios)[0], {node.name for node in base.solution.keep}
         keep = frozenset(site.node for site in sites.free if site.name in names)
-        wide = all(repair.wide for _, repair in repairs[len(base.repairs) :])
+        wide = all(repair.wide for _, repair in new)
         if wide:
             keep = kept_before(keep, base.model, sites)
         elif not part or least_left(base, repairs) <= HOPELESS:
@@ -346,11 +344,14 @@ class RepairSelector:
                 return None
             if math.isfinite(ratio) and ratio <= PROMISING * ratios[worst]:
                 return frozenset()
+        # Another overflow may be left elsewhere.
+        if apart := not wide and len(keep) == len(names) and overflows(base, self.context, self.feeds):
+            keep = kept_apart(keep, new, self.context.statistics(sites, self.feeds[worst]), sites.fmt)
         if len(keep) == (0 if wide else len(names)):
             return None
         if judge.measure_one(Assignment.all_narrow(sites, keep, self.context.io), worst) > self.target_ratio:
             return None
-        return frozenset(node.name or "" for node in keep if wide)
+        return frozenset(node.name or "" for node in keep if wide or apart)
 
     def _without_idle(self, current: Attempt, plain: Attempt) -> Attempt:
         """Leave out each rule, the last first, then places away from the nodes that needed help, that is not missed."""

@@ -1,16 +1,21 @@
-"""Where a repair stays in FP32 itself: the FP32 nodes that it leaves over."""
+"""The FP32 nodes that repairs leave over: where one stays in FP32 itself, and what they do not mend."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import onnx_ir as ir
 
+from halfwise.core.formats import Format
+from halfwise.model.inputs.feed import Feed
 from halfwise.model.model import Model
 from halfwise.precision.sites import Sites
 from halfwise.repair import Repair
+from halfwise.search.attempt import Attempt, RepairSet
+from halfwise.search.context import EvaluationContext
+from halfwise.search.tensor_statistics import TensorStatistics
 
-__all__ = ["ends_of", "kept_before"]
+__all__ = ["ends_of", "kept_apart", "kept_before", "overflows"]
 
 
 def ends_of(repairs: Iterable[Repair], given: Model, sites: Sites) -> frozenset[ir.Node]:
@@ -49,3 +54,20 @@ def kept_before(keep: frozenset[ir.Node], given: Model, sites: Sites) -> frozens
         behind.update(fresh)
         waiting += fresh
     return frozenset((keep - behind) | new) if len(keep & behind) > len(new) else frozenset()
+
+
+def overflows(base: Attempt, context: EvaluationContext, feeds: Sequence[Feed]) -> bool:
+    """Whether what stays in FP32 reads or makes what the narrow format does not hold."""
+    sites = base.search.sites
+    return bool(_too_large(base.solution.keep, context.seen(sites, feeds), sites.fmt))
+
+
+def kept_apart(keep: frozenset[ir.Node], repairs: RepairSet, seen: TensorStatistics, fmt: Format) -> frozenset[ir.Node]:
+    """Of FP32 nodes those that these repairs do not touch, and those that still read or make what is too large for the
+    format; `seen` are the tensors of the repaired model."""
+    touched = {name for _, repair in repairs for name in repair.nodes}
+    return _too_large(keep, seen, fmt) | {node for node in keep if node.name not in touched}
+
+
+def _too_large(nodes: Iterable[ir.Node], seen: TensorStatistics, fmt: Format) -> frozenset[ir.Node]:
+    return frozenset(node for node in nodes if seen.over((*node.inputs, *node.outputs))[0] > fmt.max)

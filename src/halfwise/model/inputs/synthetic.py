@@ -85,7 +85,10 @@ def lengths_among(specs: Sequence[InputSpec]) -> list[InputSpec]:
     return [
         spec
         for spec in specs
-        if spec.dtype.kind in "iu" and len(spec.shape or ()) <= 1 and not spec.sequence and _LENGTH.fullmatch(spec.name)
+        if spec.dtype.kind in "iu"
+        and len(spec.shape or ()) <= 1
+        and not spec.sequence
+        and _LENGTH.fullmatch(spec.plain_name)
     ]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.core.metrics import is_float
 from halfwise.model.input_spec import InputSpec
 
 __all__ = ["is_mask", "usual_values"]
@@ -22,7 +23,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def usual_values(specs: Sequence[InputSpec], shapes: Shapes, index: int) -> dict[str, NDArray[Any]]:
-    """Of whole numbers and truth values alone; nothing of the inputs whose names say nothing."""
+    """Nothing of the inputs whose names say nothing. Masks of fractions are ones, too: whether they are multiplied with
+    scores or added to all of them, nothing is hidden."""
     masks = [spec for spec in specs if is_mask(spec)]
     places = [spec for spec in specs if _is_called(spec, _POSITIONS) and spec.dtype.kind in "iu"]
     longest = max((shapes[spec.name][-1] for spec in masks if len(shapes[spec.name]) == 2), default=0)
@@ -36,8 +38,8 @@ def is_mask(spec: InputSpec) -> bool:
 
 
 def _is_called(spec: InputSpec, name: re.Pattern[str]) -> bool:
-    kind = spec.dtype.kind in "iub" and not spec.sequence and bool(spec.shape)
-    return kind and name.fullmatch(spec.name) is not None
+    kind = (spec.dtype.kind in "iub" or is_float(spec.dtype)) and not spec.sequence and bool(spec.shape)
+    return kind and name.fullmatch(spec.plain_name) is not None
 
 
 def _mask(shape: tuple[int, ...], index: int) -> NDArray[Any]:

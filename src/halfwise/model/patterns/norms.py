@@ -160,21 +160,35 @@ def _source(view: View, x: ir.Value, regrouped: bool) -> ir.Value:
 
 
 def _folded_mean(view: View, quotient: Quotient, mean: ir.Value) -> _Affine | None:
-    """x * f + (bias - mean * f), or x * f - mean * f, with f the scale over the root."""
+    """x * f + (bias - mean * f), x * f - mean * f, or with -mean * f added, as Keras does; f is the scale over the
+    root."""
     for node, slot in view.uses(quotient.output):
         if node.domain or node.op_type not in ("Add", "Sub") or (node.op_type == "Sub" and slot != 0):
             continue
-        rest = node.inputs[1 - slot]
-        inner = view.maker(rest, "Sub") if node.op_type == "Add" else None
-        bias = view.weight(inner.inputs[0]) if inner is not None else None
-        product = view.maker(inner.inputs[1] if inner is not None and bias is not None else rest, "Mul")
-        if product is None or (node.op_type == "Add" and bias is None):
+        rest, bias, inner = _bias_apart(view, node.inputs[1 - slot])
+        if node.op_type == "Sub" and inner is not None:
             continue
-        sides = (product.inputs, product.inputs[::-1])
-        if any(view.alike(a, mean) and view.origin(b) is view.origin(quotient.factor) for a, b in sides):
-            nodes = (product, node) if inner is None else (product, inner, node)
-            return _Affine(node.outputs[0], nodes, bias=bias)
+        product = view.maker(rest, "Mul")
+        if product is None:
+            continue
+        subtracted = node.op_type == "Sub" or (inner is not None and inner.op_type == "Sub")
+        for one, other in (product.inputs, product.inputs[::-1]):
+            negated = None if subtracted else view.maker(one, "Neg")
+            taken = one if subtracted else None if negated is None else negated.inputs[0]
+            if taken is not None and view.alike(taken, mean) and view.origin(other) is view.origin(quotient.factor):
+                nodes = tuple(each for each in (negated, product, inner, node) if each is not None)
+                return _Affine(node.outputs[0], nodes, bias=bias)
     return None
+
+
+def _bias_apart(view: View, value: ir.Value | None) -> tuple[ir.Value | None, ir.Value | None, ir.Node | None]:
+    """What a bias is added to, or what is taken off one, with the bias and the node; else all of it."""
+    node = view.maker(value, "Add", "Sub")
+    sides = () if node is None else (node.inputs, node.inputs[::-1])[: 1 if node.op_type == "Sub" else 2]
+    for one, other in sides:
+        if (bias := view.weight(one)) is not None:
+            return other, bias, node
+    return value, None, None
 
 
 def _affine(view: View, affine: _Affine, scale: ir.Value | None, grouped: bool) -> _Affine:

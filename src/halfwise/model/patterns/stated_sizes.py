@@ -1,5 +1,5 @@
-"""What a graph states of the dimensions that its inputs leave open: how many channels a convolution reads, and how
-large the picture is that a table of positions is for."""
+"""What a graph states of the dimensions that its inputs leave open: how many channels a convolution reads, how large
+the picture is that a table of positions is for, and how large it has to be for something to be left behind strides."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ _ALIKE = frozenset(
 )
 _WITH_CONSTANT = frozenset("Add Sub Mul Div PRelu".split())
 _BY_CHANNEL = frozenset("BatchNormalization InstanceNormalization".split())
+_STRIDING = frozenset("Conv MaxPool AveragePool LpPool".split())
+_FAR = 16  # so many times over
 _TOKENS = 5  # in front of the positions of a picture, at most: of its class, or to write on
 
 
@@ -50,7 +52,7 @@ def stated_sizes(model: Model, keys: Mapping[tuple[str, int], str]) -> Stated:
                     sizes.setdefault(keys[name, at], size)
             open_edges = [keys[name, at] for at in axes[2:] if at is not None and (name, at) in keys]
             if node.op_type == "Conv" and slot == 0 and len(open_edges) == len(axes) - 2:
-                edges += [dict.fromkeys(open_edges, edge) for edge in _edges(model, node)]
+                edges += [dict.fromkeys(open_edges, edge) for edge in (*_edges(model, node), *_least(model, value))]
     return Stated(sizes, tuple(each for each in edges if each))
 
 
@@ -123,6 +125,18 @@ def _edges(model: Model, node: ir.Node) -> Iterator[int]:
             edge = round((rows - tokens) ** (1 / rank)) if rows > tokens and rank > 0 else 0
             if edge > 1 and edge**rank == rows - tokens:
                 yield edge * stride
+
+
+def _least(model: Model, value: ir.Value) -> Iterator[int]:
+    """An edge of which 4 places or more are left behind all strides, where the usual size leaves one: a picture of one
+    place has no variance."""
+    strides = {value: 1}
+    for node in model.graph:
+        own = max(attribute(node, "strides", [1])) if node.op_type in _STRIDING and not node.domain else 1
+        before = [strides[each] for each in node.inputs if each is not None and each in strides]
+        strides.update(dict.fromkeys(node.outputs, own * max(before)) if before else {})
+    if (most := max(strides.values())) >= _FAR:
+        yield 4 << (most - 1).bit_length()
 
 
 def _tables(model: Model, width: int) -> list[int]:
