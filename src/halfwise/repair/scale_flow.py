@@ -330,19 +330,6 @@ class ScaleFlow(ScaleProducts):
             self.atoms.pin(self._read(value).atoms)
         return self._matrices(node, value, other)
 
-    def _recurrent(self, node: ir.Node) -> bool:
-        """Its first weight takes back what each channel of the input carries; all else it reads as it is."""
-        value, array = self._data(node), stored(node.inputs[1])
-        if value is None or array is None or array.ndim != 3:
-            return False
-        for other in filter(None, node.inputs[2:]):
-            self.atoms.pin(self._read(other).atoms)
-        size = array.shape[2]
-        columns, (square, peak, _) = self._along(value, 2, size).atoms, blocks(array, (2,))
-        rows, ones = np.full(1, PINNED), (1, 1, 1)
-        self.weights.append(Weights(node, 1, rows, ones, square[None], peak[None], columns[None], (1, 1, size)))
-        return True
-
     def _gather(self, node: ir.Node) -> bool:
         """A table that is looked up makes its own scale."""
         value, table = node.inputs[0], stored(node.inputs[0])

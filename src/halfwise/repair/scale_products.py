@@ -1,4 +1,5 @@
-"""What powers of two become in products, quotients, powers, roots and logarithms, and where a factor may be put."""
+"""What powers of two become in products, quotients, powers, roots and logarithms, in front of recurrent operators, and
+where a factor may be put."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from halfwise.model.model import Model
 from halfwise.model.patterns.view import View
 from halfwise.repair.rule import Ranges
 from halfwise.repair.scale_atoms import PINNED, TYPICAL, Ints, Weights
+from halfwise.repair.scale_blocks import blocks, stored
 from halfwise.repair.scale_layout import Layout, common
 from halfwise.repair.scale_matrices import ScaleMatrices
 
@@ -106,6 +108,19 @@ class ScaleProducts(ScaleMatrices):
         made = self.atoms.fresh(len(layout.atoms))
         self.atoms.tie(made, layout.atoms, exponent)
         return self._put(node, replace(layout, atoms=made), capped=False)
+
+    def _recurrent(self, node: ir.Node) -> bool:
+        """Its first weight takes back what each channel of the input carries; all else it reads as it is."""
+        value, array = self._data(node), stored(node.inputs[1])
+        if value is None or array is None or array.ndim != 3:
+            return False
+        for other in filter(None, node.inputs[2:]):
+            self.atoms.pin(self._read(other).atoms)
+        size = array.shape[2]
+        columns, (square, peak, _) = self._along(value, 2, size).atoms, blocks(array, (2,))
+        rows, ones = np.full(1, PINNED), (1, 1, 1)
+        self.weights.append(Weights(node, 1, rows, ones, square[None], peak[None], columns[None], (1, 1, size)))
+        return True
 
     def _pair(self, node: ir.Node, left: ir.Value, right: ir.Value, rank: int) -> bool:
         """2^k x * 2^l y = 2^(k+l) x y, and the same of quotients."""
