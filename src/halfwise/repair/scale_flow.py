@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.model.families import QUANTISERS, STEPS
+from halfwise.model.families import NORMS, QUANTISERS, STEPS
 from halfwise.model.model import Model
 from halfwise.model.operator_slots import SHAPE_READERS
 from halfwise.model.patterns.view import attribute
@@ -65,8 +65,7 @@ class ScaleFlow(ScaleProducts):
             **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), self._reshape),
             **dict.fromkeys(("Add", "Sub", "Sum", "Max", "Min"), self._elementwise),
             **dict.fromkeys(("Mul", "Div"), self._product),
-            **dict.fromkeys(("LayerNormalization", "RMSNormalization"), self._norm),
-            **dict.fromkeys(("InstanceNormalization", "GroupNormalization"), self._norm),
+            **dict.fromkeys(NORMS, self._norm),
             **dict.fromkeys("DepthToSpace SpaceToDepth CumSum DFT STFT".split(), self._mixed),
             **dict.fromkeys(("ScatterElements", "ScatterND"), self._scatter),
             **dict.fromkeys(("LSTM", "GRU", "RNN"), self._recurrent),
@@ -85,8 +84,7 @@ class ScaleFlow(ScaleProducts):
             "Split": self._split,
             "Slice": self._slice,
             "Gather": self._gather,
-            "Conv": self._conv,
-            "ConvTranspose": self._conv,
+            **dict.fromkeys(("Conv", "ConvTranspose"), self._conv),
             "Gemm": self._gemm,
             "MatMul": self._matmul,
             "Einsum": self._einsum,
