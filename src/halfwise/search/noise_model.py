@@ -20,13 +20,13 @@ from halfwise.search.judge import Measured
 from halfwise.search.kept_sensitivity import keep_sensitivity, kept_sensitivity
 from halfwise.search.noise import Noise, noise_pieces
 from halfwise.search.overflows import may_overflow
-from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
+from halfwise.search.sensitivity import SHORT, Sensitivity, measure_sensitivity
 from halfwise.search.sets import Sets, worst_first
 from halfwise.search.stored_sums import kernels_apart
 from halfwise.search.tensor_statistics import merged, tensor_statistics
 from halfwise.search.walks import CLOSE, Walks
 
-__all__ = ["NoiseModel", "cost_of", "lost_in", "measure_noise", "noise_of_one", "relative_bounds"]
+__all__ = ["NoiseModel", "cost_of", "lost_in", "measure_noise", "noise_of_one", "noise_of_worst", "relative_bounds"]
 
 
 FAR = 0.25  # of the allowed error
@@ -64,16 +64,13 @@ def cost_of(keep: frozenset[ir.Node], noise: NoiseModel | None) -> float:
     return sum(known.get(node, 1.0) for node in keep)
 
 
-def measure_noise(
-    sets: Sets, fp16: Measured, notify: Callable[[str], None], walks: Walks = CLOSE, *, worst_alone: bool = False
-) -> NoiseModel:
+def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None], walks: Walks = CLOSE) -> NoiseModel:
     """Walk the worst samples node by node, and model the noise from what is seen: for a quarter of the runs at most.
 
     What an earlier search of the same model saw is used, unless something is lost on these samples and it saw no loss.
-    `worst_alone`: of these walks the first, which is kept for the others.
     """
     affordable = sets.counter.most_passes * len(sets.judge.feeds) / (4 * walks.passes)
-    sites, order = sets.sites, worst_first(fp16.ratios)[: int(min(max(affordable, 1), walks.samples))]
+    order = worst_first(fp16.ratios)[: int(min(max(affordable, 1), walks.samples))]
     key = sets.model_key
     known = _known(sets, key)
     if known is not None and not math.isfinite(fp16.ratio) and not any(fatal for *_, fatal in known.pieces):
@@ -81,24 +78,38 @@ def measure_noise(
         known = _known(sets, key)
     if known is None:
         broken = not fp16.ratios[order[0]] <= BROKEN
-        known = _walked(sets, order, notify, walks.probes, broken, 1 if worst_alone else len(order))
-        if len(known.walked) == len(order):
-            sets.journal.put(key, known.to_json())
+        known = _walked(sets, order, notify, walks.probes, broken)
+        sets.journal.put(key, known.to_json())
     else:
         sets.counter.remember(sets.journal.runs(key))
-    sets.judge.memory.walked.update(dict.fromkeys(known.walked))
-    if sets.judge.emulator.keeps(sites.model):
-        _recall(sets, [index for index in order if sets.judge.ids[index] in known.walked])
-    return _noise_model(sites, known)
+    return _remembered(sets, known, order)
 
 
-def _recall(sets: Sets, walked: Sequence[int]) -> None:
-    """What the tensors of samples held that an interrupted job walked, which is kept."""
+def noise_of_worst(sets: Sets, fp16: Measured, notify: Callable[[str], None]) -> NoiseModel:
+    """What overflows in the worst sample, and what one short way back tells of all else: to repair is tried then."""
+    order = worst_first(fp16.ratios)[:1]
+    key = sets.model_key
+    known = _known(sets, key)
+    if known is None:
+        key = sets.key("worst", *order)
+        known = _known(sets, key)
+    if known is None:
+        known = _walked(sets, order, notify, SHORT)
+        sets.journal.put(key, known.to_json())
+    else:
+        sets.counter.remember(sets.journal.runs(key))
+    return _remembered(sets, known, order)
+
+
+def _remembered(sets: Sets, known: NoiseEntry, order: Sequence[int]) -> NoiseModel:
+    """With what the tensors of these samples held, which is kept where an interrupted job walked them."""
     judge = sets.judge
-    for index in walked:
-        if judge.ids[index] not in judge.memory.statistics:
+    judge.memory.walked.update(dict.fromkeys(known.walked))
+    for index in order if judge.emulator.keeps(sets.sites.model) else ():
+        if judge.ids[index] in known.walked and judge.ids[index] not in judge.memory.statistics:
             held = [tensor_statistics(sets.stepper, sets.sites, feed) for feed in judge.ends[index]]
             judge.memory.statistics[judge.ids[index]] = merged(held)
+    return _noise_model(sets.sites, known)
 
 
 def _known(sets: Sets, key: str) -> NoiseEntry | None:
@@ -134,22 +145,16 @@ def _noise_model(sites: Sites, known: NoiseEntry) -> NoiseModel:
 
 
 def _walked(
-    sets: Sets,
-    order: Sequence[int],
-    notify: Callable[[str], None],
-    probes: int,
-    broken: bool = False,
-    most: int | None = None,
+    sets: Sets, order: Sequence[int], notify: Callable[[str], None], probes: int, broken: bool = False
 ) -> NoiseEntry:
-    """The pieces and the costs by the names of nodes, as the journal keeps them; of the first `most` walks.
+    """The pieces and the costs by the names of nodes, as the journal keeps them.
 
-    `broken`: overflows may decide, which a short way back tells; where they do not, the last walk makes up for it. Of a
-    large model, which is repaired first, it does so wherever values overflow.
+    `broken`: overflows may decide, which a short way back tells; where they do not, the last walk makes up for it.
     """
     measured, before = Sensitivity(), sets.counter.samples
-    short, large = broken and len(order) > 1 and probes > 2, sets.judge.emulator.streams(sets.sites.model)
+    short = broken and len(order) > 1 and probes > 2
     try:
-        for number, index in enumerate(order[:most], 1):
+        for number, index in enumerate(order, 1):
             so_far = (probes, short, *order[:number])
             kept = kept_sensitivity(sets, so_far) if number < len(order) else None
             if kept is not None:
@@ -158,11 +163,11 @@ def _walked(
             started = sets.counter.samples
             notify(f"measuring the effect of each rounding (sample {number} of {len(order)})")
             if not measured.samples:
-                _walk(sets, index, measured, probes, short, math.inf if large else FAR)
+                _walk(sets, index, measured, probes, short)
             elif _overflows_decide(sets, measured):
                 _walk(sets, index, measured, 0)  # where else values overflow is told on the way forwards
             else:
-                _walk(sets, index, measured, probes // 2 if short and not large else probes)
+                _walk(sets, index, measured, probes // 2 if short else probes)
             if number < len(order):
                 keep_sensitivity(sets, measured, so_far, sets.counter.samples - started)
     except InputError as error:  # a node that does not run alone: sets of nodes are measured without any prediction
@@ -171,17 +176,17 @@ def _walked(
     pieces = noise_pieces(sets.sites, measured)
     told = tuple((tuple(sorted(n.name or "" for n in each.needs)), each.energy, each.fatal) for each in pieces)
     cost = {node.name or "": each for node, each in node_costs(sets.sites, measured.size).items()}
-    runs, walked = sets.counter.samples - before, tuple(sets.judge.ids[index] for index in order[:most])
+    runs, walked = sets.counter.samples - before, tuple(sets.judge.ids[index] for index in order)
     return NoiseEntry(told, cost, runs, walked)
 
 
-def _walk(sets: Sets, index: int, into: Sensitivity, probes: int, short: bool = False, far: float = FAR) -> None:
+def _walk(sets: Sets, index: int, into: Sensitivity, probes: int, short: bool = False) -> None:
     """One sample, forwards and back, of a stream both ends; what its tensors hold is remembered. `short`: where
     overflows decide, the way back is short."""
     judge, before = sets.judge, sets.stepper.executed
     tolerance, known, held = judge.question.tolerance, judge.memory.statistics, []
     weights, apart = _weights(sets.sites, tolerance), kernels_apart((judge.emulator, *judge.also))
-    enough = partial(_overflows_decide, sets, into, far) if short else None
+    enough = partial(_overflows_decide, sets, into) if short else None
     try:
         for feed in judge.ends[index]:
             seen = measure_sensitivity(
@@ -205,14 +210,14 @@ def _walk(sets: Sets, index: int, into: Sensitivity, probes: int, short: bool = 
         sets.stepped(before)
 
 
-def _overflows_decide(sets: Sets, measured: Sensitivity, far: float = FAR) -> bool:
-    """Whether values overflow, and all else that is lost, with the nodes that do in FP32, is so `far` below the
-    tolerance that it need not be ranked closely."""
+def _overflows_decide(sets: Sets, measured: Sensitivity) -> bool:
+    """Whether values overflow, and all else that is lost, with the nodes that do in FP32, is far below the tolerance:
+    it need not be ranked closely then."""
     pieces = noise_pieces(sets.sites, measured)
     fatal = frozenset(node for piece in pieces if piece.fatal for node in piece.needs)
     left = sum(piece.energy for piece in pieces if not piece.needs <= fatal)
     allowed = min(relative_bounds(sets.sites, sets.judge.question.tolerance).values(), default=0.0)
-    return bool(fatal) and math.sqrt(left) <= far * allowed
+    return bool(fatal) and math.sqrt(left) <= FAR * allowed
 
 
 def _weights(sites: Sites, tolerance: Tolerance) -> dict[str, float]:

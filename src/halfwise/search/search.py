@@ -19,7 +19,7 @@ from halfwise.search.choose import Ladder, trim
 from halfwise.search.journal import Journal
 from halfwise.search.judge import Judge, Measured
 from halfwise.search.noise import Noise
-from halfwise.search.noise_model import NoiseModel, lost_in, measure_noise, relative_bounds
+from halfwise.search.noise_model import NoiseModel, lost_in, measure_noise, noise_of_worst, relative_bounds
 from halfwise.search.places import refuse_share, refuse_unsteady
 from halfwise.search.prune import Kept, Pruning, kept_node
 from halfwise.search.run_counter import Untried
@@ -139,15 +139,16 @@ class Search:
             return None
         refuse_unsteady(self.judge, fp16.uncompared)
         self.judge.counter.look()
-        noise = self.noise(worst_alone=True)
+        noise = self._priced(noise_of_worst(self.sets, fp16, self.notify))
         kept = tuple(kept_node(node, None, noise.fatal) for node in noise.fatal)
         return Solution(noise.fatal, kept, fp16, fp16, noise) if noise.fatal else None
 
-    def noise(self, *, worst_alone: bool = False) -> NoiseModel:
+    def noise(self) -> NoiseModel:
         """What FP16 does to this model, from a walk over the worst samples."""
-        fp16 = self.measure(frozenset())
-        found = measure_noise(self.sets, fp16, self.notify, self.walks, worst_alone=worst_alone)
-        return found if self.table is None else replace(found, cost=self.table.costs())
+        return self._priced(measure_noise(self.sets, self.measure(frozenset()), self.notify, self.walks))
+
+    def _priced(self, noise: NoiseModel) -> NoiseModel:
+        return noise if self.table is None else replace(noise, cost=self.table.costs())
 
     def curve(self, noise: NoiseModel | None = None, points: int = 8) -> tuple[Point, ...]:
         """Error against FP32 cost, from nothing kept to all that matters: predicted along the way, measured at some."""
