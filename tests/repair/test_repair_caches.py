@@ -172,3 +172,21 @@ def test_parts_of_one_output_are_scaled_back_together() -> None:
         RESCALE, model(parts, [_X], [_Y, handed], held), [{"x": normal(seed, 2, 5, _WIDTH)} for seed in range(3)]
     )
     assert found.bit_identical and found.ops().count("Mul") == 1
+
+
+def test_an_input_that_a_constant_multiplies_gets_no_factor_in_front_of_that() -> None:
+    """A state that decays, and a channel of which is quiet: the constant takes any power."""
+    wv = np.float32(normal(2, _WIDTH, _WIDTH) * np.exp2(np.where(np.arange(_WIDTH) == 3, -20, 0)))
+    wo = np.float32(normal(3, _WIDTH, _WIDTH) * np.exp2(np.where(np.arange(_WIDTH) == 3, 20, 0))[:, None])
+    parts = [
+        node("MatMul", "x wv", "v"), node("Mul", "past decay", "a"), node("Add", "v a", "b"),
+        node("MatMul", "b wo", "y"),
+    ]  # fmt: skip
+    held = [weight("wv", wv), weight("wo", wo), weight("decay", np.full(_WIDTH, 0.9, np.float32))]
+    state = value("past", shape=("n", "s", _WIDTH))
+    proto = model(parts, [_X, state], [_Y], held)
+    given = [
+        {"x": normal(seed, 2, 5, _WIDTH), "past": np.float32(normal(seed + 9, 2, 5, _WIDTH) @ wv)} for seed in range(3)
+    ]
+    found = effect(RESCALE, proto, given)
+    assert not any(repair.parameters.get("entries") for repair in found.repairs)

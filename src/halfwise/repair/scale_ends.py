@@ -64,7 +64,7 @@ def _for_overflow(flow: ScaleFlow) -> ScaleFlow:
 def _for_channels(flow: ScaleFlow) -> ScaleFlow:
     model, high = flow.model, flow.ranges.channels
     given = [value for value in model.ir.graph.inputs if value.name in high]  # within bodies, too
-    channels = [value for value in given if any(reader.graph is model.graph for reader, _ in value.uses())]
+    channels = [value for value in given if not all(_is_taken(reader, model.graph) for reader, _ in value.uses())]
     lost = {(weights.node, weights.slot): rows for weights in flow.weights if (rows := _lost(flow, weights)).any()}
     if not lost and not any(is_quiet(high[value.name or ""]).any() for value in channels):
         return flow
@@ -100,6 +100,10 @@ def _lost(flow: ScaleFlow, weights: Weights) -> Bools:
 def _stuck(flow: ScaleFlow) -> list[ir.Value]:
     """What overflows and has to come out as it is."""
     return [value for value, layout in flow.layouts.items() if flow.high(value) > _LARGEST and flow.pinned(layout)]
+
+
+def _is_taken(reader: ir.Node, graph: ir.Graph) -> bool:
+    return reader.graph is not graph or _is_scaled(reader)
 
 
 def _is_scaled(reader: ir.Node) -> bool:
