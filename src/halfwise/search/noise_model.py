@@ -20,7 +20,7 @@ from halfwise.search.judge import Measured
 from halfwise.search.kept_sensitivity import keep_sensitivity, kept_sensitivity
 from halfwise.search.noise import Noise, noise_pieces
 from halfwise.search.overflows import may_overflow
-from halfwise.search.sensitivity import SHORT, Sensitivity, measure_sensitivity
+from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
 from halfwise.search.sets import Sets, worst_first
 from halfwise.search.stored_sums import kernels_apart
 from halfwise.search.tensor_statistics import merged, tensor_statistics
@@ -86,7 +86,7 @@ def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None], wal
 
 
 def noise_of_worst(sets: Sets, fp16: Measured, notify: Callable[[str], None]) -> NoiseModel:
-    """What overflows in the worst sample, and what one short way back tells of all else: to repair is tried then."""
+    """What overflows in the worst sample, from a walk forwards: to repair is tried then, and all else is no matter."""
     order = worst_first(fp16.ratios)[:1]
     key = sets.model_key
     known = _known(sets, key)
@@ -94,7 +94,7 @@ def noise_of_worst(sets: Sets, fp16: Measured, notify: Callable[[str], None]) ->
         key = sets.key("worst", *order)
         known = _known(sets, key)
     if known is None:
-        known = _walked(sets, order, notify, SHORT)
+        known = _walked(sets, order, notify, 0)
         sets.journal.put(key, known.to_json())
     else:
         sets.counter.remember(sets.journal.runs(key))
@@ -161,7 +161,8 @@ def _walked(
                 measured = kept
                 continue
             started = sets.counter.samples
-            notify(f"measuring the effect of each rounding (sample {number} of {len(order)})")
+            what = "measuring the effect of each rounding" if probes else "looking for what overflows"
+            notify(f"{what} (sample {number} of {len(order)})")
             if not measured.samples:
                 _walk(sets, index, measured, probes, short)
             elif _overflows_decide(sets, measured):

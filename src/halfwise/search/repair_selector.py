@@ -90,7 +90,8 @@ class RepairSelector:
         plain = None if lost is None else Attempt(self.model, (), search, lost)
         if plain is None or not self._affords_attempt(plain):
             return None
-        found = self._places(self.model, rules, ranges_if_asked(partial(self._seen, search.sites, self.feeds)))
+        few = self.context.looked_at(search.sites, self.feeds) or self.feeds[:1]
+        found = self._places(self.model, rules, ranges_of(self._seen(search.sites, few)))
         if not found or not math.isfinite(least_left(plain, found)):
             return None
         self.context.counter.hope(3 * len(self.feeds) + 2 * FAITHFUL_ON)  # what follows here, where it is enough
@@ -99,7 +100,7 @@ class RepairSelector:
         healed = self.attempt(every) if ratio is not None and ratio <= self.target_ratio else None
         if healed is None or healed.solution.keep:
             return None
-        final, seen = self._without_idle(healed, plain), self._seen(search.sites, self.feeds[:1])[0].ranges()
+        final, seen = self._without_idle(healed, plain), self.context.seen(search.sites, self.feeds).ranges()
         return Selection(final, applied_repairs(final, plain), diagnosis_of(plain, seen))
 
     def _compared(self, rules: Sequence[Rule]) -> Selection:
@@ -276,11 +277,13 @@ class RepairSelector:
             known = set(done)
             sites, feeds = self.context.sites(model, self.choices), self.feeds
             worst = max(range(len(feeds)), key=current.solution.fp16.ratios.__getitem__)
+            few = feeds if self.context.emulator.streams(model) else feeds[worst : worst + 1]
             try:
-                one = ranges_of(self._seen(sites, feeds[worst : worst + 1]))
-                if known.issuperset(repair for _, repair in self._places(model, rules, one)):
+                every = self._places(model, rules, ranges_of(self._seen(sites, few)))
+                if known.issuperset(repair for _, repair in every):
                     break
-                every = self._places(model, rules, ranges_of(self._seen(sites, feeds)))
+                if len(few) < len(feeds):
+                    every = self._places(model, rules, ranges_of(self._seen(sites, feeds)))
             except InputError as error:
                 self.context.failures.repair(found[0][0].name, error)
                 break

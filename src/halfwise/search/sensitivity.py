@@ -25,7 +25,7 @@ from halfwise.search.stored_sums import lost_inside
 from halfwise.search.tape import Tape
 from halfwise.search.tensor_statistics import StatisticsCollector, TensorStatistics
 
-__all__ = ["SHORT", "Sensitivity", "measure_sensitivity", "sensitivity_by_output"]
+__all__ = ["Sensitivity", "measure_sensitivity", "sensitivity_by_output"]
 
 Array = NDArray[Any]
 
