@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from halfwise.model import data_hash
 from halfwise.model.model import load
+from halfwise.model.travel import pack, unpack
 from tests.models.build import model, node, value, weight
 
 
@@ -45,3 +47,12 @@ def test_that_of_much_data_is_of_pieces(threads: int, tmp_path: Path, monkeypatc
     assert not found.has_data(hashlib.sha256(b"other").hexdigest()) and not found.has_data("")
     (tmp_path / "m.data").write_bytes(content[:-1] + b"\1")
     assert not load(path).has_data(found.data_sha256)
+
+
+def test_what_is_made_of_a_model_shares_it(tmp_path: Path) -> None:
+    found = load(_saved(tmp_path))
+    inner = replace(found, watched=("y",))
+    begun = found.data_hash.begun
+    assert inner.data_hash.begun is begun
+    arrived = unpack(pack(inner))
+    assert arrived.data_sha256 == found.data_sha256 and arrived.data_hash is not found.data_hash

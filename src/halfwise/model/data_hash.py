@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from functools import partial
+from concurrent.futures import Future
+from functools import cached_property, partial
 from pathlib import Path
 
 from halfwise.core.cores import beside, cores
 from halfwise.model.weight_facts import fact_of_file
 
-__all__ = ["data_sha256", "file_sha256", "is_data"]
+__all__ = ["DataHash", "file_sha256", "is_data"]
 
 _WHOLE = 1 << 30  # bytes up to which it is that of all files, one behind the other
 _PIECE = 1 << 26
@@ -18,12 +19,27 @@ _MARK = "64MiB:"  # of the SHA-256 of the SHA-256s of pieces, each in one file
 _READ = 1 << 24  # bytes that are read at a time: each such piece waits for the interpreter
 
 
+class DataHash:
+    """That of a model's files, begun when it is first asked for: it goes on beside other work. What is made of the
+    model shares it; in another process it begins anew."""
+
+    def __init__(self, files: tuple[Path, ...]) -> None:
+        self._files = files
+
+    def __reduce__(self) -> tuple[type[DataHash], tuple[tuple[Path, ...]]]:
+        return DataHash, (self._files,)
+
+    @cached_property
+    def begun(self) -> Future[str]:
+        return beside(lambda: _data_sha256(self._files))
+
+
 def file_sha256(file: Path) -> str:
     """That of a large model's own file is kept for the next run."""
     return str(fact_of_file(file, "SHA-256 of the whole", lambda: _of_all([file])))
 
 
-def data_sha256(files: Sequence[Path]) -> str:
+def _data_sha256(files: Sequence[Path]) -> str:
     """That of one file is kept for the next run."""
     if len(files) == 1:
         return str(fact_of_file(files[0], "SHA-256", lambda: _sha256(files)))

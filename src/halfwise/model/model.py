@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,11 +14,10 @@ import onnx
 import onnx_ir
 from onnx_ir import Graph, Node, Value
 
-from halfwise.core.cores import beside
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, format_of_type
 from halfwise.model.chosen_rows import last_row
-from halfwise.model.data_hash import data_sha256, file_sha256, is_data
+from halfwise.model.data_hash import DataHash, file_sha256, is_data
 from halfwise.model.external import (
     check_external_data,
     data_folder,
@@ -57,6 +55,7 @@ class Model:
     stored_nodes: int  # as the file counts them, before functions are inlined and constants lifted
     renamed_nodes: int
     files: tuple[Path, ...]  # external data
+    data_hash: DataHash  # of these
     watched: tuple[str, ...] = ()  # tensors inside the model that are judged besides its outputs
     given: Model | None = None
     interface: Mapping[str, Format] = field(default_factory=dict)
@@ -114,16 +113,11 @@ class Model:
     @property
     def data_sha256(self) -> str:
         """Of the external data files, in the order of their first use; empty where there are none."""
-        return self.hashing.result() if self.files else ""
+        return self.data_hash.begun.result() if self.files else ""
 
     def has_data(self, sha256: str) -> bool:
         """Whether this is its hash, in either form."""
         return is_data(sha256, self.data_sha256, self.files)
-
-    @cached_property
-    def hashing(self) -> Future[str]:
-        """Begun when it is first asked for: it goes on beside other work."""
-        return beside(lambda: data_sha256(self.files))
 
     @property
     def data_stamp(self) -> list[tuple[int, int]]:
@@ -230,7 +224,7 @@ def _load(source: str | Path | onnx.ModelProto, label: str, to_run: bool) -> Mod
             "raise it with onnx.version_converter.convert_version"
         )
     allow_narrow_scales(model)
-    found = Model(path, model, digest, stored_nodes, renamed, files, maps=maps, stamps=stamps)
+    found = Model(path, model, digest, stored_nodes, renamed, files, DataHash(files), maps=maps, stamps=stamps)
     map_once(found.initializers())
     return found
 

@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import ArrayLike, NDArray
 
+from halfwise.model.data_hash import DataHash
 from halfwise.model.model import Model
 from halfwise.model.patterns.view import View
 
@@ -144,4 +145,4 @@ def _names_of(model: ir.Model) -> _Names:
 
 def view_of(model: ir.Model) -> View:
     """The patterns' view of a model that is being rewritten: good until the next edit."""
-    return View(Model(None, model, "", 0, 0, ()))
+    return View(Model(None, model, "", 0, 0, (), DataHash(())))

@@ -64,9 +64,9 @@ def along(
     planned: Mapping[str, PlannedNode],
     by_output: Mapping[str, Mapping[str, float]],
 ) -> Along | None:
-    """None where the shares are not known."""
+    """None where neither shares are known nor any node that breaks."""
     found = result.measured.diagnosis
-    if found is None or not found.shares:
+    if found is None or not (found.shares or found.breaking):
         return None
     healed = {name for repair in result.plan.repairs for name in repair.nodes}
     keys = [state.key for state in STATES]

@@ -26,7 +26,7 @@ def run(request: FixRequest, then: Callable[[FixResult], FixResult]) -> FixResul
     """What comes `then` is part of the job: interrupted there, it goes on without a search."""
     started = time.perf_counter()
     if request.model.files:
-        _ = request.model.hashing  # done by the time that a plan names it
+        _ = request.model.data_hash.begun  # done by the time that a plan names it
     if request.out is None:
         return _run(request, started, then)
     check_folder(request.out, request.model.path, least_bytes(request.model))

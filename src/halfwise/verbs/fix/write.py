@@ -39,7 +39,7 @@ class Written:
 def write(prepared: Prepared, found: Feedback) -> Written:
     """Without a folder nothing is written, and the same is known."""
     request, candidate = prepared.request, found.candidate
-    if request.model.files and not request.model.hashing.done():
+    if request.model.files and not request.model.data_hash.begun.done():
         request.notify("reading all weights for their SHA-256")
     plan = _plan(prepared, found)
     assignment, typed, plan_path = kind_of(request.target).as_written(candidate.decision.assignment), None, None

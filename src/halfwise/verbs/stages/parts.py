@@ -55,7 +55,7 @@ def parts_of(sites: Sites, pieces: Sequence[Piece]) -> Iterator[Part]:
             name=piece.name,
         )
         whole = ir.Model(view.clone(), ir_version=model.ir.ir_version, producer_name="halfwise")
-        part = Model(None, whole, "", len(piece.nodes), 0, model.files)
+        part = Model(None, whole, "", len(piece.nodes), 0, model.files, model.data_hash)
         yield Part(
             piece.name,
             part,
