@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.formats import Format
+from halfwise.core.set_aside import set_aside
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.profiles import Profile
 from halfwise.emulation.stepper import Stepper
@@ -27,7 +28,7 @@ from halfwise.search.overflows import Headroom, Nodes, harmful_overflows, headro
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
 from halfwise.search.speed import Speed, TimeTable, time_table
-from halfwise.search.tensor_statistics import TensorStatistics, merged, tensor_statistics
+from halfwise.search.tensor_statistics import TensorStatistics, beside_one_another, merged, tensor_statistics
 from halfwise.search.walks import CLOSE, Walks
 
 __all__ = ["EvaluationContext"]
@@ -35,6 +36,7 @@ __all__ = ["EvaluationContext"]
 WALKED = 4  # samples in which overflows are looked for
 
 Array = NDArray[Any]
+_Asked = tuple[Model, tuple[tuple[str, Repair], ...]]  # repairs of a model, with the rule of each
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +56,7 @@ class EvaluationContext:
     walks: Walks = CLOSE
     _judges: dict[tuple[Sites, tuple[int, ...]], Judge] = field(default_factory=dict)
     _overflows: dict[tuple[Sites, tuple[int, ...], Nodes], frozenset[Nodes]] = field(default_factory=dict)
-    _repaired: dict[tuple[Model, tuple[tuple[str, Repair], ...]], tuple[Model, tuple[Repair, ...]]] = field(
-        default_factory=dict
-    )  # by the repairs asked for
+    _repaired: dict[_Asked, tuple[Model, tuple[Repair, ...]]] = field(default_factory=dict)
     _memories: dict[tuple[Model, Format], Memory] = field(default_factory=dict)
     _sites: dict[tuple[Model, Choices], Sites] = field(default_factory=dict)
 
@@ -69,12 +69,13 @@ class EvaluationContext:
 
     def repaired(self, model: Model, repairs: Sequence[tuple[Rule, Repair]]) -> tuple[Model, tuple[Repair, ...]]:
         """With the repairs made, and those that could be made. Of repairs that throw, one rule's loss is not the job's.
-        The same repairs give the same model again, of which what was measured is known."""
+        Where the same could be made it is the same model, of which what was measured is known."""
         if not repairs:
             return model, ()
-        made, key = self._repaired, (model, tuple((rule.id, repair) for rule, repair in repairs))
+        made, key = self._repaired, _key(model, repairs)
         if key not in made:
-            made[key] = repaired(model, repairs, self.failures.rule)
+            found = repaired(model, repairs, self.failures.rule)
+            made[key] = made.setdefault(_key(model, [each for each in repairs if each[1] in found[1]]), found)
         return made[key]
 
     def judge(self, sites: Sites, feeds: Sequence[Feed]) -> Judge:
@@ -112,19 +113,35 @@ class EvaluationContext:
         which are asked sample by sample."""
         return self.judge(sites, feeds).measure(decision) if self.emulator.streams(sites.model) else None
 
-    def statistics(self, sites: Sites, feed: Feed) -> TensorStatistics:
-        """What the tensors of a model hold over one sample."""
-        known = self._memory(sites).statistics
-        if feed.id not in known:
-            ends = ends_of(feed)
-            known[feed.id] = merged([tensor_statistics(self.stepper, sites, widen_feeds(each)) for each in ends])
-            self.counter.add(len(ends))
-        return known[feed.id]
+    def statistics(self, sites: Sites, feeds: Sequence[Feed]) -> list[TensorStatistics]:
+        """What the tensors of a model hold over each sample; those of a large one go through it together."""
+        memory = self._memory(sites)
+        asked = {feed.id: feed for feed in feeds if feed.id not in memory.statistics}
+        ends = {number: [widen_feeds(each) for each in ends_of(feed)] for number, feed in asked.items()}
+        walks = iter(self._walks(sites, [each for several in ends.values() for each in several]))
+        for number, several in ends.items():
+            found = [next(walks) for _ in several]
+            memory.statistics[number] = merged([each for each, _ in found])
+            if len(several) == 1 and found[0][1]:  # not of two steps of a stream
+                memory.answers[number] = set_aside(found[0][1])
+            self.counter.add(len(several))
+        return [memory.statistics[feed.id] for feed in feeds]
+
+    def _walks(
+        self, sites: Sites, feeds: Sequence[Mapping[str, Array]]
+    ) -> Iterable[tuple[TensorStatistics, Mapping[str, Array]]]:
+        if self.emulator.streams(sites.model):
+            return beside_one_another(self.stepper, sites, feeds)
+        return ((tensor_statistics(self.stepper, sites, feed), {}) for feed in feeds)
+
+    def answers(self, sites: Sites) -> Mapping[int, Mapping[str, Array]]:
+        """What a large model answers in FP32, by sample, where a walk that looked at its tensors told it."""
+        return self._memory(sites).answers
 
     def seen(self, sites: Sites, feeds: Sequence[Feed]) -> TensorStatistics:
         """The same of one of several samples, of one that was walked for the search where there is one."""
         walked = self._memory(sites).walked
-        return self.statistics(sites, next((feed for feed in feeds if feed.id in walked), feeds[0]))
+        return self.statistics(sites, [next((feed for feed in feeds if feed.id in walked), feeds[0])])[0]
 
     def looked_at(self, sites: Sites, feeds: Sequence[Feed]) -> tuple[Feed, ...]:
         """Those of which it is known what the tensors hold."""
@@ -137,7 +154,7 @@ class EvaluationContext:
         """What each node takes, where time is what counts."""
         if self.speed is None or not self.speed.guides or not feeds:
             return None
-        return time_table(self.speed, sites, self.statistics(sites, feeds[0]).shapes, self.io)
+        return time_table(self.speed, sites, self.statistics(sites, feeds[:1])[0].shapes, self.io)
 
     def overflows(self, sites: Sites, feeds: Sequence[Feed], kept: Nodes = frozenset()) -> frozenset[Nodes]:
         """Sets of nodes, each of which has to be in FP32 for no value to be lost inside, from some of the samples.
@@ -151,7 +168,7 @@ class EvaluationContext:
         walked = feeds[:WALKED]
         key = (sites, tuple(feed.id for feed in walked), kept)
         if key not in self._overflows:
-            seen = [self.statistics(sites, feed) for feed in feeds]
+            seen = self.statistics(sites, feeds)
             room = headroom(sites, seen)
             among = suspects(sites, seen, room, kept)
             if not among:
@@ -195,3 +212,7 @@ class EvaluationContext:
         """The same context where one more profile counts, instead of the one of that name."""
         others = tuple(each for each in self.also if each.profile.name != profile.name)
         return replace(self, also=(*others, self.emulator.under(profile)), _judges={})
+
+
+def _key(model: Model, repairs: Sequence[tuple[Rule, Repair]]) -> _Asked:
+    return model, tuple((rule.id, repair) for rule, repair in repairs)

@@ -252,7 +252,16 @@ class HeldOutSearch:
 
     def _selected(self, inputs: Inputs, target: float, start: frozenset[str]) -> Selection:
         selector = RepairSelector(
-            self.model, self.context, inputs.search, self.choices, self.journal, target, self.notify, start, self.before
+            self.model,
+            self.context,
+            inputs.search,
+            self.choices,
+            self.journal,
+            target,
+            self.notify,
+            start,
+            self.before,
+            inputs.given.validation,
         )
         return selector.best(self.rules)
 

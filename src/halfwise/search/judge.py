@@ -38,12 +38,13 @@ Outputs = Mapping[str, Array]
 class Memory:
     """What was seen of one model: the errors by emulator, decision and sample, one for each of its steps, what its
     tensors held in FP32, by sample, and the samples of which a search sees that anyway. `ratios`: of the sets of FP32
-    nodes that were run, by sample."""
+    nodes that were run, by sample. `answers`: in FP32, where a walk gave them besides."""
 
     errors: dict[object, tuple[SampleError, ...]] = field(default_factory=dict)
     ratios: dict[tuple[frozenset[ir.Node], int], float] = field(default_factory=dict)
     statistics: dict[int, TensorStatistics] = field(default_factory=dict)
     walked: dict[int, None] = field(default_factory=dict)
+    answers: dict[int, Mapping[str, Array]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from halfwise.search.repair_gain import least_left, noise_left
 from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS, Search
 from halfwise.search.sets import worst_first
-from halfwise.search.tensor_statistics import TensorStatistics, ranges_if_asked, ranges_of
+from halfwise.search.tensor_statistics import ranges_if_asked, ranges_of
 from halfwise.search.wrapped import ends_of, kept_apart, kept_before, overflows
 
 __all__ = ["RepairSelector", "Selection"]
@@ -68,6 +68,7 @@ class RepairSelector:
     notify: Callable[[str], None]
     start: frozenset[str] = frozenset()  # nodes that an earlier search over fewer samples kept
     before: tuple[Repair, ...] = ()  # that an earlier search of the same model took
+    held_out: Sequence[Feed] = ()  # of which an answer is asked later
     _followed: dict[RepairSet, RepairSet] = field(
         default_factory=dict
     )  # by repairs: these with what they make possible
@@ -91,13 +92,17 @@ class RepairSelector:
         if plain is None or not self._affords_attempt(plain):
             return None
         few = self.context.looked_at(search.sites, self.feeds) or self.feeds[:1]
-        found = self._places(self.model, rules, ranges_of(self._seen(search.sites, few)))
+        found = self._places(self.model, rules, ranges_of(self.context.statistics(search.sites, few)))
         if not found or not math.isfinite(least_left(plain, found)):
             return None
         self.context.counter.hope(3 * len(self.feeds) + 2 * FAITHFUL_ON)  # what follows here, where it is enough
         every = self._with_what_follows(plain, rules, found)
         ratio = self._narrow(plain, every)
-        healed = self.attempt(every) if ratio is not None and ratio <= self.target_ratio else None
+        if ratio is None or ratio > self.target_ratio:
+            return None
+        sites, narrow = self._all_narrow(every)
+        self.context.at_once(sites, (*self.feeds, *self.held_out), narrow)
+        healed = self.attempt(every)
         if healed is None or healed.solution.keep:
             return None
         final, seen = self._without_idle(healed, plain), self.context.seen(search.sites, self.feeds).ranges()
@@ -114,7 +119,7 @@ class RepairSelector:
             if not current.solution.keep or not rules or not self._affords_attempt(current):
                 break
             few = self.context.looked_at(current.search.sites, self.feeds) or self.feeds
-            seen = seen or self._seen(current.search.sites, few)[0].ranges()
+            seen = seen or self.context.statistics(current.search.sites, few)[0].ranges()
             sets = self._sets(current, rules, self._worth_trying(current, rules, few))
             better = next((found for each in sets if (found := self._better(current, rules, each)) is not None), None)
             if better is None:
@@ -188,14 +193,14 @@ class RepairSelector:
     def _worth_trying(self, current: Attempt, rules: Sequence[Rule], few: Sequence[Feed]) -> RepairSet:
         """Where rules hold over all inputs; nothing where none promises anything by what is known of a few of them."""
         sites = current.search.sites
-        found = self._places(current.model, rules, ranges_of(self._seen(sites, few)))
+        found = self._places(current.model, rules, ranges_of(self.context.statistics(sites, few)))
         if len(few) == len(self.feeds):
             return found
         if not any(self._promises(current, rules, each) for each in self._sets(current, rules, found)):
             return ()
         ids = {rule.id for rule, _ in found}
         named = [rule for rule in rules if rule.id in ids]
-        return self._places(current.model, named, ranges_if_asked(partial(self._seen, sites, self.feeds)))
+        return self._places(current.model, named, ranges_if_asked(partial(self.context.statistics, sites, self.feeds)))
 
     def _promises(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> bool:
         """Whether any of these are worth a search, together or rule by rule."""
@@ -252,15 +257,19 @@ class RepairSelector:
 
     def _narrow(self, base: Attempt, repairs: RepairSet) -> float | None:
         """What all-FP16 leaves on the worst sample with these repairs; None where it does not run with them."""
-        model, ratios = self.context.repaired(self.model, repairs)[0], base.solution.fp16.ratios
-        sites = Sites(model, choices=self.choices)
-        judge, worst = self.context.judge(sites, self.feeds), max(range(len(ratios)), key=ratios.__getitem__)
-        failed = self.context.failures.trials
-        keep = ends_of((repair for _, repair in repairs), self.model, sites)
-        ratio = judge.measure_one(Assignment.all_narrow(sites, keep, self.context.io), worst)
+        sites, narrow = self._all_narrow(repairs)
+        failed, ratios = self.context.failures.trials, base.solution.fp16.ratios
+        worst = max(range(len(ratios)), key=ratios.__getitem__)
+        ratio = self.context.judge(sites, self.feeds).measure_one(narrow, worst)
         if self.context.failures.trials > failed and self._faithful.answers(sites, repairs[-1][0]) is None:
             return None
         return ratio
+
+    def _all_narrow(self, repairs: RepairSet) -> tuple[Sites, Assignment]:
+        """Of the model with these repairs, all that they did not add at its ends."""
+        sites = self.context.sites(self.context.repaired(self.model, repairs)[0], self.choices)
+        ends = ends_of((repair for _, repair in repairs), self.model, sites)
+        return sites, Assignment.all_narrow(sites, ends, self.context.io)
 
     def _with_what_follows(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> RepairSet:
         """These repairs, and those that they make possible: a pair may pay although neither does alone."""
@@ -279,11 +288,11 @@ class RepairSelector:
             worst = max(range(len(feeds)), key=current.solution.fp16.ratios.__getitem__)
             few = feeds if self.context.emulator.streams(model) else feeds[worst : worst + 1]
             try:
-                every = self._places(model, rules, ranges_of(self._seen(sites, few)))
+                every = self._places(model, rules, ranges_of(self.context.statistics(sites, few)))
                 if known.issuperset(repair for _, repair in every):
                     break
                 if len(few) < len(feeds):
-                    every = self._places(model, rules, ranges_of(self._seen(sites, feeds)))
+                    every = self._places(model, rules, ranges_of(self.context.statistics(sites, feeds)))
             except InputError as error:
                 self.context.failures.repair(found[0][0].name, error)
                 break
@@ -349,7 +358,7 @@ class RepairSelector:
                 return frozenset()
         # Another overflow may be left elsewhere.
         if apart := not wide and len(keep) == len(names) and overflows(base, self.context, self.feeds):
-            keep = kept_apart(keep, new, self.context.statistics(sites, self.feeds[worst]), sites.fmt)
+            keep = kept_apart(keep, new, self.context.statistics(sites, self.feeds[worst : worst + 1])[0], sites.fmt)
         if len(keep) == (0 if wide else len(names)):
             return None
         if judge.measure_one(Assignment.all_narrow(sites, keep, self.context.io), worst) > self.target_ratio:
@@ -393,6 +402,3 @@ class RepairSelector:
         self.notify(f"{group[0][0].name} saves no FP32 node")
         trial = self.attempt(rest)
         return trial if trial is not None and trial.cost <= current.cost else None
-
-    def _seen(self, sites: Sites, feeds: Sequence[Feed]) -> list[TensorStatistics]:
-        return [self.context.statistics(sites, feed) for feed in feeds]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from halfwise.repair import Ranges
 __all__ = [
     "StatisticsCollector",
     "TensorStatistics",
+    "beside_one_another",
     "channels_of",
     "merged",
     "ranges_if_asked",
@@ -38,6 +40,7 @@ __all__ = [
 Array = NDArray[Any]
 
 _CHANNELS = 1 << 16  # more are no channels
+_BESIDE = 2  # samples that go through a model together: each has its live tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +68,28 @@ def tensor_statistics(
     stepper: Stepper, sites: Sites, feed: Mapping[str, Array], seen: TensorStatistics | None = None
 ) -> TensorStatistics:
     """What one sample's tensors hold in FP32; a walk that was kept is not walked again. `seen` are kept as they are."""
+    return _kept(stepper, sites, feed, lambda: seen or _walked(stepper, sites, [feed])[0][0])
+
+
+def beside_one_another(
+    stepper: Stepper, sites: Sites, feeds: Sequence[Mapping[str, Array]]
+) -> Iterator[tuple[TensorStatistics, Mapping[str, Array]]]:
+    """The same of several samples of a large model, whose weights are read once for several; and what it answers where
+    that was walked just now."""
+    for start in range(0, len(feeds), _BESIDE):
+        several = feeds[start : start + _BESIDE]
+        walked = cache(partial(_walked, stepper, sites, several))
+        for index, feed in enumerate(several):
+            found = _kept(stepper, sites, feed, lambda: walked()[index][0])  # noqa: B023
+            yield found, walked()[index][1] if walked.cache_info().currsize else {}
+
+
+def _kept(
+    stepper: Stepper, sites: Sites, feed: Mapping[str, Array], walk: Callable[[], TensorStatistics]
+) -> TensorStatistics:
     emulator, values = stepper.emulator, _values(sites)
     key = emulator.walk_key(Assignment(sites, {}), feed, "statistics", sites.fmt.value)
-    if not key:
-        return seen or _walked(stepper, sites, feed)
-    return emulator.kept.document(
-        key, lambda: _told(seen or _walked(stepper, sites, feed), values), partial(_read, values)
-    )
+    return emulator.kept.document(key, lambda: _told(walk(), values), partial(_read, values)) if key else walk()
 
 
 def _read(values: Sequence[ir.Value], told: Any) -> TensorStatistics:
@@ -114,15 +132,30 @@ def _told(found: TensorStatistics, values: Sequence[ir.Value]) -> list[Any]:
     ]
 
 
-def _walked(stepper: Stepper, sites: Sites, feed: Mapping[str, Array]) -> TensorStatistics:
+def _walked(
+    stepper: Stepper, sites: Sites, feeds: Sequence[Mapping[str, Array]]
+) -> list[tuple[TensorStatistics, Mapping[str, Array]]]:
     """As far as the model can be run node by node."""
-    store = Store(stepper.emulator, Assignment(sites, {}), feed)
+    stores = [Store(stepper.emulator, Assignment(sites, {}), feed) for feed in feeds]
     with Helper() as helper:
-        seen = StatisticsCollector(stepper, sites, store, helper)
-        with suppress(InputError):
-            for step in stepper.walk(store, branches=True):
-                seen.take(step)
-        return seen.statistics
+        seen = [StatisticsCollector(stepper, sites, store, helper) for store in stores]
+        for steps in zip_longest(*(_steps(stepper, store) for store in stores)):
+            for step, each in zip(steps, seen, strict=True):
+                if step is not None:
+                    each.take(step)
+        return [(each.statistics, _answer(sites, store)) for each, store in zip(seen, stores, strict=True)]
+
+
+def _answer(sites: Sites, store: Store) -> dict[str, Array]:
+    """Nothing where the walk came to no end."""
+    judged = sites.model.judged_values
+    whole = all(value in store for value in judged)
+    return {value.name or "": store.read(value, None) for value in judged} if whole else {}
+
+
+def _steps(stepper: Stepper, store: Store) -> Iterator[Step]:
+    with suppress(InputError):
+        yield from stepper.walk(store, branches=True)
 
 
 class StatisticsCollector:

@@ -133,7 +133,7 @@ def _lossy_costs(prepared: Prepared, found: Feedback) -> Iterator[Note]:
     if not any(rule.lossy for rule in request.rules):
         return iter(())
     request.notify("measuring what lossy repairs cost")
-    statistics = [found.context.statistics(prepared.sites, feed) for feed in samples.search]
+    statistics = found.context.statistics(prepared.sites, samples.search)
     return lossy_costs(request.rules, request.model, ranges_of(statistics), found.context, samples.validation)
 
 

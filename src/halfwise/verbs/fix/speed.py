@@ -50,7 +50,7 @@ def latency_record(prepared: Prepared, candidate: Candidate) -> LatencyRecord | 
     if speed is None:
         return LEFT_OUT
     decided, io = candidate.decided, prepared.request.io_types
-    given = prepared.context.statistics(prepared.sites, decided.samples.search[0]).shapes
+    given = prepared.context.statistics(prepared.sites, decided.samples.search[:1])[0].shapes
     plain = speed.latency(Assignment.all_narrow(prepared.sites, io=io), given)
     wide = speed.latency(Assignment(prepared.sites, {}, Format.FP32), given)
     fixed = speed.latency(candidate.decision.assignment, candidate.statistics.shapes)
