@@ -64,32 +64,54 @@ class TensorStatistics:
         return {value.name or "": counts for value, counts in self.tensors.items()}
 
 
+_Walk = tuple[TensorStatistics, Mapping[str, Array]]  # with what was answered
+
+
 def tensor_statistics(
     stepper: Stepper, sites: Sites, feed: Mapping[str, Array], seen: TensorStatistics | None = None
 ) -> TensorStatistics:
     """What one sample's tensors hold in FP32; a walk that was kept is not walked again. `seen` are kept as they are."""
-    return _kept(stepper, sites, feed, lambda: seen or _walked(stepper, sites, [feed])[0][0])
+    key = _key(stepper, sites, feed)
+    return _kept(stepper, sites, key, lambda: seen or _walked(stepper, sites, [feed])[0][0])
 
 
-def beside_one_another(
-    stepper: Stepper, sites: Sites, feeds: Sequence[Mapping[str, Array]]
-) -> Iterator[tuple[TensorStatistics, Mapping[str, Array]]]:
-    """The same of several samples of a large model, whose weights are read once for several; and what it answers where
-    that was walked just now."""
+def beside_one_another(stepper: Stepper, sites: Sites, feeds: Sequence[Mapping[str, Array]]) -> Iterator[_Walk]:
+    """The same of several samples of a large model, whose weights are read once for several; and what it answers."""
     for start in range(0, len(feeds), _BESIDE):
-        several = feeds[start : start + _BESIDE]
-        walked = cache(partial(_walked, stepper, sites, several))
-        for index, feed in enumerate(several):
-            found = _kept(stepper, sites, feed, lambda: walked()[index][0])  # noqa: B023
-            yield found, walked()[index][1] if walked.cache_info().currsize else {}
+        together = _Together(stepper, sites, feeds[start : start + _BESIDE])
+        yield from map(together.of, range(len(together.feeds)))
 
 
-def _kept(
-    stepper: Stepper, sites: Sites, feed: Mapping[str, Array], walk: Callable[[], TensorStatistics]
-) -> TensorStatistics:
-    emulator, values = stepper.emulator, _values(sites)
-    key = emulator.walk_key(Assignment(sites, {}), feed, "statistics", sites.fmt.value)
-    return emulator.kept.document(key, lambda: _told(walk(), values), partial(_read, values)) if key else walk()
+@dataclass(frozen=True, eq=False)
+class _Together:
+    """Samples that are walked when one of them is asked for of which nothing was kept."""
+
+    stepper: Stepper
+    sites: Sites
+    feeds: Sequence[Mapping[str, Array]]
+    walked: list[_Walk] = field(default_factory=list)
+
+    def of(self, number: int) -> _Walk:
+        key, kept = _key(self.stepper, self.sites, self.feeds[number]), self.stepper.emulator.kept
+        found, of_answer = _kept(self.stepper, self.sites, key, lambda: self._walk(number)[0]), f"{key}-answer"
+        if not self.walked:
+            return found, (kept.answer(of_answer) if key else None) or {}
+        kept.keep(of_answer if key else "", self.walked[number][1])
+        return found, self.walked[number][1]
+
+    def _walk(self, number: int) -> _Walk:
+        if not self.walked:
+            self.walked.extend(_walked(self.stepper, self.sites, self.feeds))
+        return self.walked[number]
+
+
+def _kept(stepper: Stepper, sites: Sites, key: str, walk: Callable[[], TensorStatistics]) -> TensorStatistics:
+    kept, values = stepper.emulator.kept, _values(sites)
+    return kept.document(key, lambda: _told(walk(), values), partial(_read, values)) if key else walk()
+
+
+def _key(stepper: Stepper, sites: Sites, feed: Mapping[str, Array]) -> str:
+    return stepper.emulator.walk_key(Assignment(sites, {}), feed, "statistics", sites.fmt.value)
 
 
 def _read(values: Sequence[ir.Value], told: Any) -> TensorStatistics:
@@ -132,9 +154,7 @@ def _told(found: TensorStatistics, values: Sequence[ir.Value]) -> list[Any]:
     ]
 
 
-def _walked(
-    stepper: Stepper, sites: Sites, feeds: Sequence[Mapping[str, Array]]
-) -> list[tuple[TensorStatistics, Mapping[str, Array]]]:
+def _walked(stepper: Stepper, sites: Sites, feeds: Sequence[Mapping[str, Array]]) -> list[_Walk]:
     """As far as the model can be run node by node."""
     stores = [Store(stepper.emulator, Assignment(sites, {}), feed) for feed in feeds]
     with Helper() as helper:
