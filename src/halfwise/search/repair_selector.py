@@ -92,10 +92,10 @@ class RepairSelector:
         if plain is None or not self._affords_attempt(plain):
             return None
         few = self.context.looked_at(search.sites, self.feeds) or self.feeds[:1]
+        self.context.counter.hope(len(self.feeds) + 2 * FAITHFUL_ON)  # what follows here, where repairs are enough
         found = self._places(self.model, rules, ranges_of(self.context.statistics(search.sites, few)))
         if not found or not math.isfinite(least_left(plain, found)):
             return None
-        self.context.counter.hope(3 * len(self.feeds) + 2 * FAITHFUL_ON)  # what follows here, where it is enough
         every = self._with_what_follows(plain, rules, found)
         ratio = self._narrow(plain, every)
         if ratio is None or ratio > self.target_ratio:
