@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from halfwise.core.errors import InputError
-from halfwise.model import model as model_module
+from halfwise.model import data_hash
 from halfwise.verbs.bisect.run import bisect
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.stages.run import stages
@@ -52,7 +52,7 @@ def test_the_wait_for_the_hash_of_slow_files_is_told(path: Path, monkeypatch: py
 
     made = Slow()
     made.set_result("0" * 64)
-    monkeypatch.setattr(model_module, "beside", lambda _: made)
+    monkeypatch.setattr(data_hash, "beside", lambda _: made)
     said: list[str] = []
     fix(path, FEEDS, out=path.parent / "out", notify=said.append)
     step = next(number for number, text in enumerate(said) if "SHA-256" in text)

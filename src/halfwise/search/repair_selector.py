@@ -96,13 +96,10 @@ class RepairSelector:
         found = self._places(self.model, rules, ranges_of(self.context.statistics(search.sites, few)))
         if not found or not math.isfinite(least_left(plain, found)):
             return None
-        every = self._with_what_follows(plain, rules, found)
-        ratio = self._narrow(plain, every)
-        if ratio is None or ratio > self.target_ratio:
-            return None
-        sites, narrow = self._all_narrow(every)
-        self.context.at_once(sites, (*self.feeds, *self.held_out), narrow)
-        healed = self.attempt(every)
+        asked = (*self.feeds, *self.held_out)
+        every = self._with_what_follows(plain, rules, found, asked)
+        ratio = self._narrow(plain, every, asked)
+        healed = self.attempt(every) if ratio is not None and ratio <= self.target_ratio else None
         if healed is None or healed.solution.keep:
             return None
         final, seen = self._without_idle(healed, plain), self.context.seen(search.sites, self.feeds).ranges()
@@ -255,9 +252,14 @@ class RepairSelector:
         enough = max(self.target_ratio, least if current.mostly_kept else PROMISING * least)
         return every if left is not None and math.isfinite(left) and left <= enough else ()
 
-    def _narrow(self, base: Attempt, repairs: RepairSet) -> float | None:
-        """What all-FP16 leaves on the worst sample with these repairs; None where it does not run with them."""
-        sites, narrow = self._all_narrow(repairs)
+    def _narrow(self, base: Attempt, repairs: RepairSet, asked: Sequence[Feed] = ()) -> float | None:
+        """What all-FP16 leaves on the worst sample with these repairs; None where it does not run with them. `asked`:
+        samples of which a large model is asked in the same walk, as they are judged next."""
+        sites = self.context.sites(self.context.repaired(self.model, repairs)[0], self.choices)
+        ends = ends_of((repair for _, repair in repairs), self.model, sites)
+        narrow = Assignment.all_narrow(sites, ends, self.context.io)
+        if asked:
+            self.context.at_once(sites, asked, narrow)
         failed, ratios = self.context.failures.trials, base.solution.fp16.ratios
         worst = max(range(len(ratios)), key=ratios.__getitem__)
         ratio = self.context.judge(sites, self.feeds).measure_one(narrow, worst)
@@ -265,20 +267,16 @@ class RepairSelector:
             return None
         return ratio
 
-    def _all_narrow(self, repairs: RepairSet) -> tuple[Sites, Assignment]:
-        """Of the model with these repairs, all that they did not add at its ends."""
-        sites = self.context.sites(self.context.repaired(self.model, repairs)[0], self.choices)
-        ends = ends_of((repair for _, repair in repairs), self.model, sites)
-        return sites, Assignment.all_narrow(sites, ends, self.context.io)
-
-    def _with_what_follows(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> RepairSet:
+    def _with_what_follows(
+        self, current: Attempt, rules: Sequence[Rule], found: RepairSet, asked: Sequence[Feed] = ()
+    ) -> RepairSet:
         """These repairs, and those that they make possible: a pair may pay although neither does alone."""
         key = (*current.repairs, *found)
         if key not in self._followed:
-            self._followed[key] = self._follow(current, rules, found)
+            self._followed[key] = self._follow(current, rules, found, asked)
         return self._followed[key]
 
-    def _follow(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> RepairSet:
+    def _follow(self, current: Attempt, rules: Sequence[Rule], found: RepairSet, asked: Sequence[Feed]) -> RepairSet:
         for _ in range(ROUNDS):
             model, done = self.context.repaired(self.model, (*current.repairs, *found))
             if len(done) <= len(current.repairs):
@@ -297,7 +295,7 @@ class RepairSelector:
                 self.context.failures.repair(found[0][0].name, error)
                 break
             found = (*(entry for entry in found if entry[1] in known), *(e for e in every if e[1] not in known))
-            ratio = self._narrow(current, (*current.repairs, *found))
+            ratio = self._narrow(current, (*current.repairs, *found), asked)
             if ratio is not None and ratio <= self.target_ratio:  # nothing is left that others could save
                 break
         return found
