@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import zip_longest
 from typing import Any
@@ -148,7 +148,7 @@ def _told(found: TensorStatistics, values: Sequence[ir.Value]) -> list[Any]:
     numbers = {value: number for number, value in enumerate(values)}
     return [
         {numbers[value]: size for value, size in found.sizes.items()},
-        {numbers[value]: asdict(counts) for value, counts in found.tensors.items()},
+        {numbers[value]: vars(counts) for value, counts in found.tensors.items()},
         {numbers[value]: powers for value, powers in found.powers.items()},
         {numbers[value]: high.tolist() for value, high in found.channels.items()},
     ]
