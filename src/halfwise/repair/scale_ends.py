@@ -34,8 +34,9 @@ def plain_flow(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFl
 def flow_of(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFlow:
     """Where what overflows would have to be scaled from a graph input on, a factor may be put behind that input; else
     behind what no power passes, such as a Gelu, and in front of a graph output. Where FP16 loses channels that come
-    from a graph input or are a graph output, too, as those of a cache, both may be."""
-    return _for_channels(_for_overflow(plain_flow(model, ranges, rounds=rounds)))
+    from a graph input or are a graph output, too, as those of a cache, both may be, if the ranges let them."""
+    flow = _for_overflow(plain_flow(model, ranges, rounds=rounds))
+    return _for_channels(flow) if ranges.ends else flow
 
 
 def _for_overflow(flow: ScaleFlow) -> ScaleFlow:

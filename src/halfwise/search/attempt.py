@@ -17,8 +17,9 @@ from halfwise.search.prune import Kept
 from halfwise.search.search import Search, Solution
 from halfwise.search.speed import fastest
 
-__all__ = ["Attempt", "RepairSet", "by_rule", "near", "pruned", "sped"]
+__all__ = ["LEAST_SAVED", "Attempt", "RepairSet", "by_rule", "near", "pruned", "saves", "sped"]
 
+LEAST_SAVED = 0.5  # cost that repairs have to save: less is no more than another choice between equals
 REACH = 2  # nodes from an FP32 node within which a repair may help it
 
 RepairSet = tuple[tuple[Rule, Repair], ...]
@@ -50,6 +51,12 @@ class Attempt:
     @property
     def cost(self) -> float:
         return cost_of(self.solution.keep, self.solution.noise) if self.met else math.inf
+
+
+def saves(repaired: Attempt, without: Attempt) -> bool:
+    """Whether repairs pay: by what stays in FP32, and where they add to that themselves, by its number."""
+    fewer = len(repaired.solution.keep) < len(without.solution.keep)
+    return repaired.cost + LEAST_SAVED <= without.cost and (fewer or not repaired.search.ends)
 
 
 def pruned(attempt: Attempt, names: Collection[str | None] = ()) -> Attempt:

@@ -21,6 +21,7 @@ PROOF_RUNS = (64.0, 8.0)  # model runs that may be spent on putting nodes back o
 NEAR = 0.25  # of the tolerance: what is further from it is not kept for its margin
 REFUSALS = 4  # nodes that may not go although their errors told so, until that is believed of all
 BATCH = 48  # nodes reverted side by side in one walk
+DROPS = 3.0  # passes that are left to try what the others told
 FEW = 8  # FP32 nodes that are pruned to the end although the runs are spent: that is soon done
 
 
@@ -47,9 +48,10 @@ class Pruning:
         """Drop what is not needed until putting back any one node breaks the tolerance, or its reason stands."""
         counter, a_pass = self.sets.counter, self.sets.judge.executions
         most = counter.most(a_pass)
+        budget = min(counter.samples + PROOF_RUNS[len(keep) > MANY] * a_pass, most - DROPS * a_pass)
         if len(keep) <= FEW:
-            most = max(most, counter.samples + 2 * len(keep) * a_pass * (1 + len(self.sets.judge.also)))
-        budget = min(counter.samples + PROOF_RUNS[len(keep) > MANY] * a_pass, most)
+            soon = counter.samples + 2 * len(keep) * a_pass * (1 + len(self.sets.judge.also))
+            most, budget = max(most, soon), max(budget, soon)
         ratios: dict[ir.Node, float] = {}  # the worst ratio seen with each node alone reverted
         seen: dict[ir.Node, int] = {}  # on how many samples, the worst first
         refused: set[ir.Node] = set()
@@ -77,6 +79,8 @@ class Pruning:
                 break
             turn = min(seen.get(n, 0) for n in todo)
             batch = sorted((n for n in todo if seen.get(n, 0) == turn), key=self._least_likely_needed)[:size]
+            while len(batch) > 1 and self.sets.alone(batch) > budget - counter.samples:
+                batch.pop()
             while batch and not self.sets.judge.affords(Untried.REVERTING, more=self.sets.alone(batch)):
                 batch = batch[: len(batch) // 2]
             if not batch:
@@ -94,7 +98,8 @@ class Pruning:
         return keep, tuple(kept_node(node, ratios.get(node), self.fatal) for node in sorted(keep, key=self._index))
 
     def _least_likely_needed(self, node: ir.Node) -> tuple[bool, int]:
-        return node in self.fatal, self._index(node)
+        """Of others the last first: the least of the model is behind them."""
+        return node in self.fatal, -self._index(node)
 
     def _drop(
         self,

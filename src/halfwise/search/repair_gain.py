@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 
+import onnx_ir as ir
+
 from halfwise.precision.sites import Sites
 from halfwise.search.attempt import Attempt, RepairSet
 from halfwise.search.nearby import around
 from halfwise.search.noise import Noise
-from halfwise.search.noise_model import NoiseModel
+from halfwise.search.noise_model import NoiseModel, cost_of
 
-__all__ = ["least_left", "noise_left"]
+__all__ = ["cost_left", "least_left", "noise_left"]
 
 REACH = 2  # nodes from a repair within which noise may be its
 
@@ -30,6 +32,12 @@ def least_left(base: Attempt, repairs: RepairSet) -> float:
     return math.sqrt(sum(piece.energy for piece in away) / all_of_it) if all_of_it > 0 else 0.0
 
 
+def cost_left(base: Attempt, repairs: RepairSet) -> float:
+    """What the FP32 nodes of `base` away from these repairs cost: those stay, too."""
+    names = {name for _, repair in repairs for name in repair.nodes}
+    return cost_of(frozenset(n for n in base.solution.keep if n.name not in names), base.solution.noise)
+
+
 def noise_left(base: Attempt, repairs: RepairSet, sites: Sites) -> NoiseModel | None:
     """The noise of `base` away from these repairs, in the model of `sites`, which has them: the function is the same,
     so it is there, too. None where `base` knows of none."""
@@ -46,6 +54,10 @@ def noise_left(base: Attempt, repairs: RepairSet, sites: Sites) -> NoiseModel | 
 
 
 def _away(base: Attempt, noise: NoiseModel, repairs: RepairSet) -> list[Noise]:
-    names = {name for _, repair in repairs[len(base.repairs) :] for name in repair.nodes}
-    near = around((node for node in base.search.sites.model.nodes if node.name in names), REACH)
+    near = _near(base, repairs)
     return [piece for piece in noise.pieces if piece.needs.isdisjoint(near)]
+
+
+def _near(base: Attempt, repairs: RepairSet) -> set[ir.Node]:
+    names = {name for _, repair in repairs[len(base.repairs) :] for name in repair.nodes}
+    return around((node for node in base.search.sites.model.nodes if node.name in names), REACH)

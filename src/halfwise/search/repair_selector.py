@@ -20,24 +20,24 @@ from halfwise.precision.choices import Choices
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges, Repair, Rule, found_by
 from halfwise.search.applied_repairs import AppliedRepair, applied_repairs
-from halfwise.search.attempt import Attempt, RepairSet, by_rule, near, pruned, sped
+from halfwise.search.attempt import LEAST_SAVED, Attempt, RepairSet, by_rule, near, pruned, saves, sped
 from halfwise.search.context import EvaluationContext
 from halfwise.search.diagnosis import Diagnosis, diagnosis_of
 from halfwise.search.faithful import FAITHFUL_ON, Faithfulness
+from halfwise.search.idle_repairs import IdleRepairs
 from halfwise.search.journal import Journal, digest
 from halfwise.search.least_cost import costs_as_much
 from halfwise.search.prune import MANY
-from halfwise.search.repair_gain import least_left, noise_left
+from halfwise.search.repair_gain import cost_left, least_left, noise_left
 from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS, Search
 from halfwise.search.sets import worst_first
 from halfwise.search.tensor_statistics import ranges_if_asked, ranges_of
-from halfwise.search.wrapped import ends_of, kept_apart, kept_before, overflows
+from halfwise.search.wrapped import at_ends, ends_of, kept_apart, kept_before, overflows
 
 __all__ = ["RepairSelector", "Selection"]
 
 ROUNDS = 3  # repairs may uncover places for others
-WORTH = 0.5  # cost that repairs have to save: less is no more than another choice between equals
 DEARER = 2.0  # times the answer with repairs: what one without costs at least, where it is not pruned
 PROMISING = 0.5  # of the all-FP16 error that a repair leaves
 MUCH = 0.25  # of the nodes
@@ -117,15 +117,14 @@ class RepairSelector:
                 break
             few = self.context.looked_at(current.search.sites, self.feeds) or self.feeds
             seen = seen or self.context.statistics(current.search.sites, few)[0].ranges()
-            sets = self._sets(current, rules, self._worth_trying(current, rules, few))
-            better = next((found for each in sets if (found := self._better(current, rules, each)) is not None), None)
+            better = self._with_or_without_ends(current, rules, self._worth_trying(current, rules, few))
             if better is None:
                 break
             current = better
         diagnosis = diagnosis_of(plain, seen)
-        final = pruned(self._without_idle(current, plain))
+        final = self._idle(plain).left_out_at_ends(pruned(self._without_idle(current, plain)))
         without = self._without_any(plain, final)
-        if without is not None and without.cost < final.cost + WORTH:
+        if without is not None and not saves(final, without):
             return Selection(sped(without), (), diagnosis)
         return Selection(sped(final), applied_repairs(final, plain), diagnosis)
 
@@ -135,7 +134,7 @@ class RepairSelector:
         if not final.repairs or not final.solution.keep or not search.judge.affords(Untried.REPAIRS, 2):
             return None
         many = plain.met and final.met and len(keep) > MANY and not search.judge.spent
-        if many and noise is not None and costs_as_much(search, keep, noise.cost, DEARER * final.cost + WORTH):
+        if many and noise is not None and costs_as_much(search, keep, noise.cost, DEARER * final.cost + LEAST_SAVED):
             return None
         return pruned(plain, names={node.name for node in final.solution.keep})
 
@@ -222,6 +221,22 @@ class RepairSelector:
         wide = self._with_what_follows(current, rules, everywhere)
         if len(wide) > len(close):
             yield wide
+
+    def _with_or_without_ends(self, current: Attempt, rules: Sequence[Rule], everywhere: RepairSet) -> Attempt | None:
+        """The first set that pays. Factors at the ends of the graph stay in FP32: where nothing else does, or they do
+        not pay, the same without them may."""
+        sets = self._sets(current, rules, everywhere)
+        better = next((found for each in sets if (found := self._better(current, rules, each)) is not None), None)
+        most = better is not None and not better.solution.keep <= better.search.ends
+        ids = {rule.id for rule, repair in everywhere if at_ends(repair)}
+        if most or not ids or not self._affords_attempt(current):
+            return better
+        ranges, least = ranges_of(self.context.statistics(current.search.sites, self.feeds)), better or current
+        within = self._places(current.model, [r for r in rules if r.id in ids], replace(ranges, ends=False))
+        every = (*current.repairs, *(entry for entry in everywhere if entry[0].id not in ids), *within)
+        start = self._promising(current, every) if cost_left(current, every) < least.cost else None
+        other = self.attempt(every, start, current) if start is not None else None
+        return other if other is not None and other.cost < least.cost else better
 
     def _places(self, model: Model, rules: Sequence[Rule], ranges: Ranges) -> RepairSet:
         """Where a rule holds, and the user decided nothing."""
@@ -364,39 +379,8 @@ class RepairSelector:
         return frozenset(node.name or "" for node in keep if wide or apart)
 
     def _without_idle(self, current: Attempt, plain: Attempt) -> Attempt:
-        """Leave out each rule, the last first, then places away from the nodes that needed help, that is not missed."""
-        needy = {node.name for node in plain.solution.keep}
-        for group in reversed(by_rule(current.repairs).values()):
-            current = self._without(current, group) or current
-        waiting = [tuple(entry for entry in current.repairs if needy.isdisjoint(entry[1].nodes))]
-        while waiting:
-            group = waiting.pop()
-            trial = self._without(current, group) if group else None
-            if trial is None and len(group) > 1:  # the idle ones among them, by halving
-                waiting += [group[len(group) // 2 :], group[: len(group) // 2]]
-            current = trial or current
-        return current
+        return self._idle(plain).left_out(current)
 
-    def _without(self, current: Attempt, group: RepairSet) -> Attempt | None:
-        """An answer without these repairs; None where they are missed."""
-        left_out = set(group)
-        if len(current.repairs) <= 1 or not left_out <= set(current.repairs) or not self._affords_attempt(current):
-            return None
-        names = {node.name for node in current.solution.keep}
-        rest = tuple(entry for entry in current.repairs if entry not in left_out)
-        model, done = self.context.repaired(self.model, rest)
-        if len(done) != len(rest):
-            return None
-        sites = self.context.sites(model, self.choices)
-        keep = frozenset(site.node for site in sites.free if site.name in names)
-        if len(keep) != len(names):
-            return None
-        judge = self.context.judge(sites, self.feeds)
-        without = Assignment.all_narrow(sites, keep, self.context.io)
-        if judge.measure_one(without, worst_first(current.solution.fp16.ratios)[0]) > self.target_ratio:
-            return None
-        if judge.measure(without).unseen_bound > self.target_ratio:
-            return None
-        self.notify(f"{group[0][0].name} saves no FP32 node")
-        trial = self.attempt(rest)
-        return trial if trial is not None and trial.cost <= current.cost else None
+    def _idle(self, plain: Attempt) -> IdleRepairs:
+        asked = self.context, self.feeds, self.choices
+        return IdleRepairs(plain, *asked, self.attempt, self._affords_attempt, self.notify)

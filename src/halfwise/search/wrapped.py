@@ -15,13 +15,18 @@ from halfwise.search.attempt import Attempt, RepairSet
 from halfwise.search.context import EvaluationContext
 from halfwise.search.tensor_statistics import TensorStatistics
 
-__all__ = ["ends_of", "kept_apart", "kept_before", "overflows"]
+__all__ = ["at_ends", "ends_of", "kept_apart", "kept_before", "overflows"]
+
+
+def at_ends(repair: Repair) -> bool:
+    """Whether it puts factors behind inputs or in front of outputs of a graph."""
+    return not repair.parameters.keys().isdisjoint(("ends", "entries"))
 
 
 def ends_of(repairs: Iterable[Repair], given: Model, sites: Sites) -> frozenset[ir.Node]:
     """What repairs added in front of outputs of a graph, and by channel behind inputs: it makes or reads what the
     narrow format does not hold. And the nodes whose bodies hand that out."""
-    edits = [repair.parameters for repair in repairs if {"ends", "entries"} & repair.parameters.keys()]
+    edits = [repair.parameters for repair in repairs if at_ends(repair)]
     read = {edit["input"] for each in edits for edit in each.get("entries", ()) if "powers" in edit}
     ends = any("ends" in each for each in edits)
     new = [site.node for site in sites.free if site.name not in given.node_by_name] if ends or read else []
