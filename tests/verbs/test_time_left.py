@@ -136,7 +136,7 @@ def test_what_was_dear_before_tells_little_of_the_rest() -> None:
         counter.add(passes)
         now[0] += seconds
         notify("trying")
-    assert [_seconds(text) for text in said] == [10, 81, 46, 22]
+    assert [_seconds(text) for text in said] == [10, 73, 41, 18]
 
 
 def test_a_model_that_is_not_run_in_the_end_takes_less() -> None:

@@ -106,9 +106,9 @@ class Course:
 class Teller:
     """To call with a message: it is told with the runs spent and how long the rest takes, once that tells.
 
-    In a search a pass takes as long as those of the latter half of what was done, in the check as long as all did, in
-    the end of a job as long as its first ones, which only run the model. Until an answer is found or something is
-    looked for, it is told what a job takes at least. What is said goes down with the clock, though never below what a
+    In a search a pass takes as long as those of the latter half of what was done, in the end of a job as long as its
+    first ones, which only run the model; half of the check is runs, half is as all passes were. Until an answer is
+    found or something is looked for, it is told what a job takes at least. What is said goes down with the clock, though never below what a
     walk itself still takes. It is corrected downwards at once, and upwards where a step begins and more is left.
     """
 
@@ -177,7 +177,7 @@ class Teller:
         self._known = True
         search, check = left
         costs = self._costs
-        seconds = costs.latest * search + costs.mean * check + course.ending(costs.run)
+        seconds = costs.latest * search + (costs.mean + costs.run) / 2 * check + course.ending(costs.run)
         pace = _PACE if course.looks and course.searches else 1.0
         return TimeLeft(seconds, now, least=course.searches and not course.looks, pace=pace)
 
