@@ -8,11 +8,10 @@ import pytest
 
 from halfwise import fix
 from halfwise.repair.rescale import RESCALE
-from tests.models.build import model, node, value, weight
+from tests.models.build import node, value
+from tests.support.gated import INNER, block, feeds
 from tests.support.repairing import Effect, effect
-from tests.support.rescaled import Array, normal
 
-SIZE, INNER, LOUD = 16, 24, 3e5
 SILU = [node("Sigmoid", "a", "gate"), node("Mul", "a gate", "h")]
 MISH = [node("Softplus", "a", "soft"), node("Tanh", "soft", "gate"), node("Mul", "gate a", "h")]
 CUBIC = [node("Mul", "a a", "a2"), node("Mul", "a a2", "a3")]  # as SigLIP's exporter writes it
@@ -22,24 +21,6 @@ TANH = [node("Mul", "a3 c", "bent"), node("Add", "a bent", "sum"), node("Mul", "
 ERF = [node("Div", "a root", "in"), node("Erf", "in", "e"), node("Add", "e one", "gate"), node("Mul", "a gate", "2h"),
        node("Mul", "2h half", "h")]  # fmt: skip
 FORMS = {"silu": SILU, "mish": MISH, "gelu of products": [*CUBIC, *TANH], "gelu of a power": [*POWER, *TANH]}
-NUMBERS = {"c": 0.044715, "r": np.sqrt(2 / np.pi), "one": 1.0, "half": 0.5, "three": 3.0, "root": np.sqrt(2.0)}
-
-
-def block(form: list[onnx.NodeProto], *, loud: float = LOUD, gated: bool = False) -> onnx.ModelProto:
-    """A norm, an expansion of which a few channels are loud, what bends it, and a weight that is small there."""
-    steps = [node("LayerNormalization", "x g b", "n"), node("MatMul", "n w1", "m"), node("Add", "m b1", "a"), *form]
-    steps += [node("MatMul", "n w3", "u"), node("Mul", "h u", "p")] if gated else []
-    steps += [node("MatMul", "p w2" if gated else "h w2", "d"), node("Add", "x d", "y")]
-    high = np.where(np.arange(INNER) % 8 == 5, loud / 8, 1.0).astype(np.float32)
-    arrays = {"g": np.ones(SIZE), "b": np.zeros(SIZE), "w1": normal(1, SIZE, INNER) * high, "b1": normal(2, INNER),
-              "w2": normal(3, INNER, SIZE) / high[:, None], "w3": normal(4, SIZE, INNER), **NUMBERS}  # fmt: skip
-    read = {name for each in steps for name in each.input}
-    used = [weight(name, np.asarray(array, np.float32)) for name, array in arrays.items() if name in read]
-    return model(steps, [value("x", shape=(1, 12, SIZE))], [value("y", shape=(1, 12, SIZE))], used, opset=18)
-
-
-def feeds() -> list[dict[str, Array]]:
-    return [{"x": normal(seed, 1, 12, SIZE)} for seed in range(6)]
 
 
 def restored(found: Effect) -> int:
