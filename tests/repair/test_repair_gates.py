@@ -73,3 +73,9 @@ def test_any_gate_keeps_the_answer(seed: int) -> None:
     steps += [node(gate, held[-1], "gate"), node("Mul", f"gate {rng.choice([*held[:-1], 'a'])}", "h")]
     found = effect(RESCALE, block(steps, loud=1e5), feeds()[:3])
     assert found.bit_identical
+
+
+def test_a_gate_that_is_lost_with_what_it_reads_is_left_alone() -> None:
+    """x / (1 + |x|) is no number where x is infinite."""
+    found = effect(RESCALE, block([node("Softsign", "a", "gate"), node("Mul", "a gate", "h")]), feeds())
+    assert found.bit_identical and restored(found) == 0

@@ -8,7 +8,8 @@ from halfwise.repair.graph_edit import is_constant
 
 __all__ = ["gate_arguments", "is_gate"]
 
-_BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Softsign", "Erf"})  # no scale of their own
+_SATURATED = frozenset({"Sigmoid", "HardSigmoid", "Tanh", "Erf"})  # of what is infinite as of what is large
+_BOUNDED = _SATURATED | {"Softmax", "Softsign"}  # no scale of their own
 _STEPS = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Neg", "Softplus", "Identity"})  # to what a gate reads
 
 
@@ -36,7 +37,7 @@ def _reached(value: ir.Value) -> list[ir.Node]:
     found, waiting = list[ir.Node](), [value]
     for made in waiting:
         for node in dict.fromkeys(reader for reader, _ in made.uses()):
-            if node.domain or node in found or node.op_type not in _STEPS | _BOUNDED:
+            if node.domain or node in found or node.op_type not in _STEPS | _SATURATED:
                 continue
             if all(each is None or is_constant(each) or each in waiting for each in node.inputs):
                 found.append(node)
@@ -50,7 +51,7 @@ def _is_argument(node: ir.Node, value: ir.Value, found: dict[ir.Node, None]) -> 
     if any(each.producer() not in found for each in read):
         return False
     readers = [reader for output in node.outputs for reader, _ in output.uses()]
-    return node.op_type in _BOUNDED or (bool(readers) and all(reader in found for reader in readers))
+    return node.op_type in _SATURATED or (bool(readers) and all(reader in found for reader in readers))
 
 
 def _is_factor(node: ir.Node) -> bool:

@@ -38,7 +38,7 @@ class ScaleProducts(ScaleMatrices):
 
     @cached_property
     def arguments(self) -> dict[ir.Node, ir.Value]:
-        """The steps to gates from what they multiply, by that: they read it as it is, where they or it overflow."""
+        """Steps to gates, and what they start from, where one of them or that is too large: they read it as it is."""
         found: dict[ir.Node, ir.Value] = {}
         for value in (output for node in self.model.graph for output in node.outputs):
             steps = gate_arguments(value) if value.dtype is ir.DataType.FLOAT else []
