@@ -1,9 +1,10 @@
-"""Language and vision models as Optimum exports them, one channel made massive: python -m benchmarks.exported.
+"""Language and vision models as Optimum exports them, with values beyond FP16: python -m benchmarks.exported.
 
 Architectures of Transformers from their configurations, small and with random weights. One row of the first MLP's last
 weight is scaled until its channel reaches 1.5e5, so that the residual stream overflows in FP16 from there on. With
---merged, the decoders of encoder-decoders with and without a cache, which are two branches of one If. Needs PyTorch and
-optimum-onnx beside halfwise.
+--planted steady, the channel has one sign in all tokens, as in trained models; with hidden, three hidden values of that
+MLP reach 3e5 instead, which its last weight takes back. With --merged, the decoders of encoder-decoders with and
+without a cache, which are two branches of one If. Needs PyTorch and optimum-onnx beside halfwise.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,20 +25,36 @@ from numpy.typing import NDArray
 
 from benchmarks.contest import machine, markdown
 from halfwise.model.held_graphs import nodes_within
+from halfwise.model.model import load
+from halfwise.precision.sites import Sites
 from halfwise.verbs.fix.fix import fix
 
 __all__ = ["main", "parser"]
 
-HEAD = ("architecture", "file", "nodes", "plain FP16", "fixed", "FP32 nodes", "repairs", "model runs", "seconds")
+HEAD = (
+    "architecture", "file", "nodes", "plain FP16", "fixed", "FP32 nodes", "of them positions and shapes", "repairs",
+    "model runs", "seconds",
+)  # fmt: skip
+PLANTED = ("massive", "steady", "hidden")
 _TOKENS, _WORDS, _SEED = 24, 1000, 3
 _MASSIVE, _CHANNEL = 1.5e5, 7
-_MLP = re.compile(r"\.0\..*(down_proj|fc2|dense_4h_to_h|mlp\.c_proj|fc_out|\.wo|output\.dense)$")
+_HIDDEN, _UNITS = 3e5, slice(5, 8)
+_LAYERS = {  # of the first MLP, by what they make
+    "gate": r"gate_proj|gate_up_proj|fc1|dense_h_to_4h|fc_in|\.wi|\.wi_0|intermediate\.dense",
+    "up": r"up_proj|\.wi_1",
+    "down": r"down_proj|fc2|dense_4h_to_h|fc_out|\.wo|output\.dense",
+}
 _SIZES = {"hidden_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4}
 _TEXT = {**_SIZES, "vocab_size": _WORDS, "intermediate_size": 352, "max_position_embeddings": 256}
 _GROUPED = {**_TEXT, "num_key_value_heads": 2}
 _SHORT = {"vocab_size": _WORDS, "n_embd": 128, "n_layer": 3, "n_head": 4}
 _T5 = {"vocab_size": _WORDS, "d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 3, "num_heads": 4}
 _IMAGE = {**_SIZES, "intermediate_size": 256, "image_size": 64, "patch_size": 16}
+_BERT = {**_TEXT, "intermediate_size": 256}
+_DEBERTA = {
+    **_BERT, "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 32, "type_vocab_size": 0,
+    "max_relative_positions": 64, "norm_rel_ebd": "layer_norm", "share_att_key": True, "position_biased_input": False,
+}  # fmt: skip
 _BOTH = {
     "vocab_size": _WORDS, "d_model": 128, "max_position_embeddings": 256, "pad_token_id": 0,
     **{f"{side}_{what}": size for side in ("encoder", "decoder") for what, size in (("layers", 2), ("ffn_dim", 256))},
@@ -89,6 +106,8 @@ ARCHITECTURES = {
     "Pegasus": _both("Pegasus", **_BOTH),
     "ViT": Architecture("ViTModel", "ViTConfig", _IMAGE, "feature-extraction"),
     "DeiT": Architecture("DeiTModel", "DeiTConfig", _IMAGE, "feature-extraction"),
+    "BERT": Architecture("BertModel", "BertConfig", _BERT, "feature-extraction"),
+    "DeBERTa-v2": Architecture("DebertaV2Model", "DebertaV2Config", _DEBERTA, "feature-extraction"),
 }
 
 
@@ -98,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     merged = [name for name, each in ARCHITECTURES.items() if each.task.startswith("text2text")]
     for name in options.only or (merged if options.merged else ARCHITECTURES):
         with tempfile.TemporaryDirectory() as folder:
-            for model in _exported(ARCHITECTURES[name], Path(folder), options.merged):
+            for model in _exported(ARCHITECTURES[name], Path(folder), options.planted, options.merged):
                 rows.append((name, *_row(model)))
                 print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
     print(f"{machine()}\n")
@@ -106,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _exported(architecture: Architecture, folder: Path, merged: bool) -> list[Path]:
+def _exported(architecture: Architecture, folder: Path, planted: str, merged: bool) -> list[Path]:
     import torch
     import transformers
     from optimum.exporters.onnx import onnx_export_from_model
@@ -117,32 +136,55 @@ def _exported(architecture: Architecture, folder: Path, merged: bool) -> list[Pa
     given = {name: torch.from_numpy(array) for name, array in _given(module.main_input_name).items()}
     if "decoder" in architecture.sizes or architecture.task.startswith("text2text"):
         given["decoder_input_ids"] = given["input_ids"]
-    parts = [
-        (name, each) for name, each in module.named_modules() if _MLP.search(f".{name}") and hasattr(each, "weight")
-    ]
-    stacks = dict[str, Any]()
-    for name, each in parts:
-        stacks.setdefault("decoder" if "decoder" in name else "encoder", each)
-    for each in stacks.values():
-        _make_massive(module, each, given)
+    for layers in _first_mlps(module):
+        _plant(planted, layers, lambda: module(**given))
     task = architecture.task + ("-with-past" if merged else "")
     onnx_export_from_model(module, folder, task=task, do_validation=False)
     return sorted(folder.glob("*_merged.onnx" if merged else "*.onnx"))
 
 
-def _make_massive(module: Any, layer: Any, given: Mapping[str, Any]) -> None:
+def _first_mlps(module: Any) -> list[dict[str, Any]]:
+    """The layers of the first MLP of each stack."""
+    stacks = dict[str, dict[str, Any]]()
+    for name, each in module.named_modules():
+        stack, _, rest = f".{name}".partition(".0.")
+        for made, names in _LAYERS.items():
+            if "attention" not in rest and re.search(f"({names})$", f".{rest}") and hasattr(each, "weight"):
+                stacks.setdefault(stack, {}).setdefault(made, each)
+    return [layers for layers in stacks.values() if "down" in layers]
+
+
+def _plant(planted: str, layers: Mapping[str, Any], run: Callable[[], Any]) -> None:
     import torch
 
-    seen: list[float] = []
-    hook = layer.register_forward_hook(lambda *each: seen.append(float(each[2][..., _CHANNEL].abs().max())))
+    gate, down = layers["gate"], layers["down"]
     with torch.no_grad():
-        module(**given)
-        hook.remove()
-        turned = not isinstance(layer, torch.nn.Linear)  # GPT-2's
-        row = layer.weight[:, _CHANNEL] if turned else layer.weight[_CHANNEL]
-        row *= _MASSIVE / max(seen)
-        if getattr(layer, "bias", None) is not None:
-            layer.bias[_CHANNEL] *= _MASSIVE / max(seen)
+        if planted == "hidden":
+            grows = _HIDDEN / _largest(gate, run)[_UNITS]
+            before = _largest(down, run, 0)[_UNITS]
+            _scale(gate, _UNITS, grows)
+            down.weight[:, _UNITS] *= before / _largest(down, run, 0)[_UNITS]
+            return
+        if planted == "steady":
+            down.weight[_CHANNEL].abs_()
+            if "up" in layers:  # x * f(x) has one sign
+                layers["up"].weight.copy_(gate.weight)
+        _scale(down, _CHANNEL, _MASSIVE / _largest(down, run)[_CHANNEL])
+
+
+def _scale(layer: Any, rows: Any, factor: Any) -> None:
+    layer.weight[rows] *= factor[..., None]
+    if layer.bias is not None:
+        layer.bias[rows] *= factor
+
+
+def _largest(layer: Any, run: Callable[[], Any], given: int | None = None) -> Any:
+    """The largest that each channel of a layer's result reaches, or of what it is given."""
+    seen: list[Any] = []
+    hook = layer.register_forward_hook(lambda _, inputs, made: seen.append(made if given is None else inputs[given]))
+    run()
+    hook.remove()
+    return seen[0].abs().flatten(0, -2).amax(0)
 
 
 def _given(name: str) -> dict[str, NDArray[Any]]:
@@ -163,6 +205,7 @@ def _row(model: Path) -> tuple[str, ...]:
         str(sum(1 for _ in nodes_within(proto.graph.node))),
         *(f"{error:.2e}" for error in errors),
         f"{len(found.fp32_nodes)}{'' if found.met else ', missed'}",
+        str(len(Sites(load(model)).pinned)),
         str(len(found.plan.repairs)),
         f"{found.cost.model_runs:.1f}",
         f"{time.perf_counter() - started:.1f}",
@@ -182,6 +225,8 @@ def _sample(proto: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
         elif value.name.endswith("attention_mask"):
             made[value.name] = np.ones((1, _TOKENS), np.int64)
             made[value.name][0, _TOKENS - 3 * (seed % 2) :] = 0
+        elif value.name == "token_type_ids":
+            made[value.name] = np.zeros((1, _TOKENS), np.int64)
         elif value.name == "position_ids":
             made[value.name] = np.arange(_TOKENS)[None]
         elif value.name.startswith("past"):
@@ -197,6 +242,7 @@ def _sample(proto: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m benchmarks.exported", description=(__doc__ or "").splitlines()[0])
     made.add_argument("--only", nargs="*", choices=ARCHITECTURES, default=(), metavar="NAME")
+    made.add_argument("--planted", choices=PLANTED, default="massive", help="what is beyond FP16")
     made.add_argument("--merged", action="store_true", help="decoders of encoder-decoders, merged with their cache")
     return made
 

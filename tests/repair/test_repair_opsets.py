@@ -18,6 +18,7 @@ from halfwise.precision.typed_onnx import typed_proto
 from halfwise.repair import RULES, Ranges, repaired
 
 OPSETS = range(7, 25)
+HARD_SWISH = 14
 SHAPE = (3, 8)
 
 # Places for rules, each in a few nodes; "mean" and "sum" stand for reductions over the last axis in the opset's form.
@@ -37,15 +38,16 @@ PLACES = """
     j0 = MatMul (x, weights) j1 = Mul (j0, million) j2 = Relu (j1) back = Mul (j2, millionth)
     k0 = Max (x, least) bounded = Softmax <axis = 1> (k0)
     l0 = Mul (x, thousand) l1 = Add (l0, six) wave = Sin (l1)
+    m0 = Mul (x, million) m1 = HardSwish (m0) swish = Mul (m1, millionth)
 """
-OUTPUTS = "norm lse sig masked attended quotient length folded level back bounded wave".split()
+OUTPUTS = "norm lse sig masked attended quotient length folded level back bounded wave swish".split()
 NUMBERS = {"thousand": 1e3, "tiny": 1e-12, "loud": 9e3, "six": 6.0, "tenth": 0.125, "milli": 1e-3, "small": 2.0**-9,
            "million": 1e6, "millionth": 1e-6}  # fmt: skip
 
 
 @cache
 def given(opset: int) -> Model:
-    text = PLACES
+    text = PLACES if opset >= HARD_SWISH else PLACES.replace("HardSwish", "Relu")
     for word, op, since in (("mean", "ReduceMean", 18), ("sum", "ReduceSum", 13)):
         of_axis = f"{op} <axes = [1], keepdims = 1> (" if opset < since else f"{op} <keepdims = 1> (@"
         text = text.replace(f"= {word} (", f"= {of_axis}")

@@ -1,17 +1,17 @@
 """HW401: weights and activations outside FP16's range are moved into it by powers of two that cancel.
 
-Precondition. A tensor's channels are multiplied by 2^k where every node between those that make it and those that
-read it lets the factor pass or takes it into a constant: linear operators (MatMul, Gemm, Conv, ConvTranspose, Mul and
-Div by constants, BatchNormalization, look-ups in a table), ReLU and its kin, pooling, Add, Concat and moves, those
-among them that split channels into heads and merge heads, and those that gather or scatter by computed places;
-attention weighs values, and powers of queries and keys cancel; a recurrent operator's weight takes back what its input
-carries. Or what reads it is a normalisation, which does not see a scale once its epsilon carries 4^k, or a quantiser,
-whose scale carries 2^k. Where a result has to come out as it is, a multiplication right behind the linear operator
-takes the factor back. Where constants are not enough for what overflows, one multiplication stands behind a graph
-input, behind what lets no factor pass, or in front of a graph output. Channels that FP16 loses and that come from a
-graph input or are a graph output, as those of a cache, are multiplied behind the one and in front of the other, in
-FP32. Variances of a BatchNormalization beyond FP16 are
-scaled by 4^k with its epsilon, and its scale by 2^k.
+Precondition. A tensor's channels are multiplied by 2^k where every node between those that make it and those that read
+it lets the factor pass or takes it into a constant: linear operators (MatMul, Gemm, Conv, ConvTranspose, Mul and Div by
+constants, BatchNormalization, look-ups in a table), ReLU and its kin, pooling, Add, Concat and moves, those among them
+that split channels into heads and merge heads, and those that gather or scatter by computed places; attention weighs
+values, and powers of queries and keys cancel; a recurrent operator's weight takes back what its input carries. Or what
+reads it is a normalisation, which does not see a scale once its epsilon carries 4^k, or a quantiser, whose scale
+carries 2^k. Where what overflows is multiplied by a gate that reads it, too, as in x * sigmoid(x), one multiplication
+in front of the gate restores it. Where a result has to come out as it is, a multiplication right behind the linear
+operator takes the factor back. Where constants are not enough for what overflows, one multiplication stands behind a
+graph input, behind what lets no factor pass, or in front of a graph output. Channels that FP16 loses and that come from
+a graph input or are a graph output, as those of a cache, are multiplied behind the one and in front of the other, in
+FP32. Variances of a BatchNormalization beyond FP16 are scaled by 4^k with its epsilon, and its scale by 2^k.
 
 Proof. f(2^k x) = 2^k f(x) for every operator passed; (W 2^(a-b)) (x 2^b) + c 2^a = 2^a (W x + c); a norm divides by
 sqrt(4^k v + 4^k epsilon) = 2^k sqrt(v + epsilon). In binary floating point each product, sum and root above is scaled
@@ -147,12 +147,27 @@ def _scale_before(
         small.shape = value.shape
         for reader, slot in readers:
             reader.replace_input_with(slot, small)
+    _restore(model, nodes, given.get("gates", ()))
     for edit in given.get("terms", ()):
         _add_term(model, nodes[edit["node"]], edit["power"])
     for edit in given["epsilons"]:
         node = nodes[edit["node"]]
         epsilon = float(attribute(node, "epsilon", _EPSILON)) * 4.0 ** edit["power"]
         node.attributes["epsilon"] = ir.AttrFloat32("epsilon", epsilon)
+
+
+def _restore(model: ir.Model, nodes: Mapping[str, ir.Node], edits: Sequence[Any]) -> None:
+    """What gates multiply is scaled, and what they read is as it was: one factor is in front of all steps to them."""
+    made: dict[ir.Value, ir.Value] = {}
+    for edit in edits:
+        node = nodes[edit["node"]]
+        value = next(each for each in node.inputs if each is not None and each.name == edit["input"])
+        if value not in made:
+            maker = GraphEdit(model, node, "restored")
+            made[value] = maker.op("Mul", [value, maker.constant(_factor(edit))])
+            made[value].shape = value.shape
+        for slot in (slot for slot, each in enumerate(node.inputs) if each is value):
+            node.replace_input_with(slot, made[value])
 
 
 def _scale_behind(model: ir.Model, nodes: Mapping[str, ir.Node], given: Mapping[str, Any]) -> None:
@@ -279,7 +294,7 @@ def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair
     if scaled is None or not _norms_bear(flow, choice, group):
         return None
     edits = {"constants": made.constants, "fronts": made.fronts, "epsilons": epsilons, "after": made.after}
-    seldom = {"entries": made.entries, "terms": terms, "behind": made.behind, "ends": ends}
+    seldom = {"entries": made.entries, "terms": terms, "behind": made.behind, "gates": made.gates, "ends": ends}
     edits |= {word: more for word, more in seldom.items() if more}
     emptied = [node.name or "" for (node, _), each in scaled.items() if each.emptied]
     return _told(rule, flow, choice, group, edits, emptied)

@@ -24,10 +24,12 @@ def algebra(
     terms: _Edits = (),
     behind: _Edits = (),
     ends: _Edits = (),
+    gates: _Edits = (),
     emptied: Sequence[str] = (),
 ) -> str:
     parts = [f"{edit['node']}: what it reads * 2^{edit['power']}" for edit in fronts]
     parts += [f"{edit['node']}: what it gives * 2^{edit['power']}" for edit in behind]
+    parts += [f"{edit['node']}: {edit['input']} * {_span(edit)}" for edit in gates]
     parts += [f"input {edit['input']} * {_span(edit)}" for edit in entries]
     parts += [f"{edit['node']}: what leaves the graph * {_span(edit, -1)}" for edit in ends]
     parts += [f"{edit['node']}: {edit['power']} log(2) taken into account" for edit in terms]

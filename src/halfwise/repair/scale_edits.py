@@ -23,6 +23,7 @@ class Edits:
     fronts: list[dict[str, Any]] = field(default_factory=list)
     entries: list[dict[str, Any]] = field(default_factory=list)
     behind: list[dict[str, Any]] = field(default_factory=list)
+    gates: list[dict[str, Any]] = field(default_factory=list)
 
     def scale(self, weights: Weights, powers: Ints, shape: tuple[int, ...]) -> None:
         node = weights.node
@@ -36,6 +37,9 @@ class Edits:
                 reader = next(reader.name for reader, _ in weights.read.uses() if reader.graph is self.graph)
                 power = written(powers, shape) if weights.row_shape else {"power": int(powers[0])}
                 self.entries.append({"input": weights.read.name or "", "node": reader, **power})
+        elif weights.front and weights.columns is not None and weights.read is not None:
+            read = weights.read.name or ""
+            self.gates.append({"node": node.name or "", "input": read, **told_once(powers, shape)})
         elif weights.front:
             self.fronts.append({"node": node.name or "", "power": int(powers[0])})
         elif not shape and _picks_of_shared(node, weights.slot):

@@ -15,6 +15,7 @@ from halfwise.repair.rule import Ranges
 from halfwise.repair.scale_atoms import PINNED, Bools, Weights
 from halfwise.repair.scale_choice import inaudible, is_quiet
 from halfwise.repair.scale_flow import ScaleFlow
+from halfwise.repair.scale_gates import is_gate
 
 __all__ = ["flow_of", "plain_flow"]
 
@@ -114,7 +115,8 @@ def _is_scaled(reader: ir.Node) -> bool:
 
 def _sources(flow: ScaleFlow) -> list[ir.Value]:
     """What nodes make that no power passes, as far as FP16 holds it."""
-    made = [node.outputs[0] for node in flow.model.graph if node.op_type not in QUANTISERS | STEPS]
+    nodes = [node for node in flow.model.graph if node not in flow.arguments or is_gate(node.outputs[0])]
+    made = [node.outputs[0] for node in nodes if node.op_type not in QUANTISERS | STEPS]
     floats = [value for value in made if value.dtype is ir.DataType.FLOAT and value.uses()]
     plain = [value for value in floats if value not in flow.layouts or (flow.layouts[value].atoms == PINNED).all()]
     return [value for value in plain if flow.high(value) <= _FITS and not value.is_graph_output()]

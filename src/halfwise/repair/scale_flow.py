@@ -20,6 +20,7 @@ from halfwise.repair.graph_edit import is_constant, whole
 from halfwise.repair.rule import Ranges
 from halfwise.repair.scale_atoms import PINNED, Floats, Heard, Ints, Weights
 from halfwise.repair.scale_blocks import HeldBlocks, LargeBlocks, blocks, blocks_of, is_large_in, stored
+from halfwise.repair.scale_gates import is_gate
 from halfwise.repair.scale_layout import Layout, blocks_along
 from halfwise.repair.scale_moves import SAME
 from halfwise.repair.scale_norms import norm_reach
@@ -32,7 +33,6 @@ __all__ = ["ScaleFlow"]
 _Handlers = dict[str, Callable[[ir.Node], bool]]
 _REDUCES = "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2"
 _EXPONENTS = 14  # of FP16's normal numbers
-_BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Softsign", "Erf"})  # gates: no scale of their own
 
 
 class ScaleFlow(ScaleProducts):
@@ -134,14 +134,17 @@ class ScaleFlow(ScaleProducts):
         if node.name in self.fronts:
             handler = self._front
         floats = node.outputs[0].dtype is ir.DataType.FLOAT or node.op_type in QUANTISERS | STEPS
-        if handler is not None and len(node.inputs) > 0 and floats and handler(node):
+        if node in self.arguments:
+            self._restore(node)
+        elif handler is not None and len(node.inputs) > 0 and floats and handler(node):
             made = [self.layouts[value].atoms for value in node.outputs if value in self.layouts]
             self.passed.append((node, np.concatenate([*made, np.zeros(0, np.int64)])))  # of a Split, one part alone
             return
-        if node.op_type in SHAPE_READERS and not node.domain:
+        elif node.op_type in SHAPE_READERS and not node.domain:
             return
-        for value in filter(None, node.inputs):
-            self.atoms.pin(self._read(value).atoms)
+        else:
+            for value in filter(None, node.inputs):
+                self.atoms.pin(self._read(value).atoms)
         if node.outputs[0].name in self.entries:
             self._entry(node.outputs[0])
 
@@ -218,7 +221,7 @@ class ScaleFlow(ScaleProducts):
         if is_constant(left) and not is_constant(right):
             return self._by_constant(node, right, 0, rank)
         for gate, value in ((right, left), (left, right)):
-            if _is_gate(gate) and self.view.rank(value) == rank and (node.op_type == "Mul" or gate is right):
+            if is_gate(gate) and self.view.rank(value) == rank and (node.op_type == "Mul" or gate is right):
                 self.atoms.pin(self._read(gate).atoms)
                 return self._put(node, self._read(value), capped=False)
         return self._pair(node, left, right, rank)
@@ -324,7 +327,7 @@ class ScaleFlow(ScaleProducts):
             return self._linear(node, 1, array, value, (1, 0, rank - 1))
         if array is not None or other.dtype is not ir.DataType.FLOAT or is_constant(other):
             return False
-        if _is_gate(value):
+        if is_gate(value):
             self.atoms.pin(self._read(value).atoms)
         return self._matrices(node, value, other)
 
@@ -393,8 +396,3 @@ def _is_factor(array: NDArray[Any]) -> bool:
     """Powers of two, some too large or small for FP16: what stands at an end of the graph for values to come out."""
     mantissas, exponents = np.frexp(np.abs(array))
     return array.size > 1 and bool((mantissas == 0.5).all() and (np.abs(exponents - 1) > _EXPONENTS).any())
-
-
-def _is_gate(value: ir.Value) -> bool:
-    node = value.producer()
-    return node is not None and not node.domain and node.op_type in _BOUNDED

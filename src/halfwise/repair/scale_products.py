@@ -4,6 +4,7 @@ where a factor may be put."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import onnx_ir as ir
@@ -13,8 +14,10 @@ from halfwise.model.patterns.view import View
 from halfwise.repair.rule import Ranges
 from halfwise.repair.scale_atoms import PINNED, TYPICAL, Ints, Weights
 from halfwise.repair.scale_blocks import blocks, stored
+from halfwise.repair.scale_gates import gate_arguments
 from halfwise.repair.scale_layout import Layout, common
 from halfwise.repair.scale_matrices import ScaleMatrices
+from halfwise.repair.scale_walk import LOUD
 
 __all__ = ["ScaleProducts", "rounds_anew"]
 
@@ -32,6 +35,27 @@ class ScaleProducts(ScaleMatrices):
         self.rounded: set[str] = set()
         self.roots: list[ir.Node] = []
         self.terms: list[tuple[ir.Node, Ints]] = []
+
+    @cached_property
+    def arguments(self) -> dict[ir.Node, ir.Value]:
+        """Steps to gates, and what they start from, where one of them or that is too large: they read it as it is."""
+        found: dict[ir.Node, ir.Value] = {}
+        for value in (output for node in self.model.graph for output in node.outputs):
+            steps = gate_arguments(value) if value.dtype is ir.DataType.FLOAT else []
+            made = [value, *(output for step in steps for output in step.outputs)]
+            if any(self.ranges.high.get(each.name or "", 0.0) > LOUD for each in made):
+                found = dict.fromkeys(steps, value) | found
+        return found
+
+    def _restore(self, node: ir.Node) -> None:
+        """A factor in front takes back what the value that overflows carries."""
+        value = self.arguments[node]
+        if value not in node.inputs:
+            return
+        layout = self._exact(self._read(value))
+        shape, ones = layout.shape(self.view.rank(value) or 0), np.ones((len(layout.atoms), 1))
+        rows, columns = np.full(len(layout.atoms), PINNED), layout.atoms[:, None]
+        self.weights.append(Weights(node, 0, rows, shape, ones, ones, columns, shape, front=True, read=value))
 
     def _front(self, node: ir.Node) -> bool:
         """What is read stays as it is; the node reads a multiple of its first operand."""

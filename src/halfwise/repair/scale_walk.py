@@ -19,10 +19,10 @@ from halfwise.repair.scale_atoms import PINNED, Atoms, Floats, Ints, Weights
 from halfwise.repair.scale_classes import Classes, solve
 from halfwise.repair.scale_layout import Layout, common
 
-__all__ = ["ScaleWalk", "bias_fits", "count", "sizes"]
+__all__ = ["LOUD", "ScaleWalk", "bias_fits", "count", "sizes"]
 
 
-_LOUD = 2.0**15  # no room for inputs not seen
+LOUD = 2.0**15  # no room for inputs not seen
 
 
 class ScaleWalk:
@@ -61,7 +61,7 @@ class ScaleWalk:
     def _put(self, node: ir.Node, layout: Layout, *, capped: bool = True) -> bool:
         value = node.outputs[0]
         cap = layout.cap if capped else np.full(len(layout.atoms), math.inf)
-        if self.high(value) > _LOUD:
+        if self.high(value) > LOUD:
             self.atoms.free_loud(layout.atoms)
         self.layouts[value] = replace(layout, cap=np.minimum(cap, self.high(value)))
         return True

@@ -8,6 +8,7 @@ from dataclasses import replace
 from halfwise.core.errors import InputError
 from halfwise.core.targets import Target
 from halfwise.precision.plan_document import RepairRecord
+from halfwise.repair.activation_steps import ACTIVATION_STEPS
 from halfwise.repair.attention_scale import AttentionScale
 from halfwise.repair.clip_weights import CLIP_WEIGHTS
 from halfwise.repair.epsilons import EPSILONS
@@ -33,6 +34,7 @@ RULES: tuple[Rule, ...] = (
     EPSILONS,
     REDUCTIONS,
     FINITE_CONSTANTS,
+    ACTIVATION_STEPS,
     RESCALE,
     SCALE_LOGS,
     WRAP_PHASE,
