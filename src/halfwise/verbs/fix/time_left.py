@@ -108,8 +108,9 @@ class Teller:
 
     In a search a pass takes as long as those of the latter half of what was done, in the end of a job as long as its
     first ones, which only run the model; half of the check is runs, half is as all passes were. Until an answer is
-    found or something is looked for, it is told what a job takes at least. What is said goes down with the clock, though never below what a
-    walk itself still takes. It is corrected downwards at once, and upwards where a step begins and more is left.
+    found or something is looked for, it is told what a job takes at least. What is said goes down with the clock,
+    though never below what a walk itself still takes. It is corrected downwards at once, and upwards where a step
+    begins and more is left.
     """
 
     def __init__(self, notify: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
