@@ -193,15 +193,6 @@ def test_the_error_along_the_model_is_the_search_s() -> None:
     assert f"{len(result.measured.diagnosis.breaking)} nodes break outright" in page.text
 
 
-def test_what_breaks_is_drawn_where_shares_were_not_measured() -> None:
-    result = overflow_result()
-    diagnosis = replace(result.measured.diagnosis, shares={})
-    page = shown(replace(result, measured=replace(result.measured, diagnosis=diagnosis)))
-    drawn = {page.data["names"][row[1]] for row in page.data["shares"]}
-    assert drawn == {safe(name) for name in diagnosis.breaking}
-    assert "other nodes round was not measured" in page.text and "scale is logarithmic" not in page.text
-
-
 def test_the_error_along_the_model_output_by_output() -> None:
     result = overflow_result()
     found = shares_by_output(result)

@@ -25,6 +25,7 @@ from halfwise.report.html.histogram import weigh
 from halfwise.report.html.meter import meter
 from halfwise.report.html.names import Names
 from halfwise.report.html.panel import with_details
+from halfwise.report.text import safe
 from halfwise.verbs.fix.fix import fix
 from tests.models.report_models import (
     healthy_result,
@@ -32,6 +33,7 @@ from tests.models.report_models import (
     plan_of,
 )
 from tests.models.zoo import SHAPES
+from tests.support.pages import shown
 
 # -- its arithmetic ---------------------------------------------------------------------------------------------------
 
@@ -183,3 +185,12 @@ def test_a_node_inside_control_flow_hangs_on_its_holder() -> None:
     assert holds
     for holder, inner in holds:
         assert result.sites.all[holder].op == "If" and result.sites.all[inner].nested
+
+
+def test_what_breaks_is_drawn_where_shares_were_not_measured() -> None:
+    result = overflow_result()
+    diagnosis = replace(result.measured.diagnosis, shares={})
+    page = shown(replace(result, measured=replace(result.measured, diagnosis=diagnosis)))
+    drawn = {page.data["names"][row[1]] for row in page.data["shares"]}
+    assert drawn == {safe(name) for name in diagnosis.breaking}
+    assert "was not measured" in page.text and "scale is logarithmic" not in page.text
