@@ -14,23 +14,27 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from halfwise.core.counting import count
+from halfwise.core.reasons import Reason
 from halfwise.core.wording import counted
 from halfwise.model.model import load
 from halfwise.report import numbers
 from halfwise.report.axis import HIGH, LOW, ZONES, bar, place
 from halfwise.report.html.bars import columns
+from halfwise.report.html.culprits import culprits
 from halfwise.report.html.curve import curve
 from halfwise.report.html.graph import graph_data
 from halfwise.report.html.histogram import weigh
 from halfwise.report.html.meter import meter
 from halfwise.report.html.names import Names
 from halfwise.report.html.panel import with_details
+from halfwise.report.html.places import Places
 from halfwise.report.text import safe
 from halfwise.verbs.fix.fix import fix
 from tests.models.report_models import (
     healthy_result,
     overflow_result,
     plan_of,
+    repaired_result,
 )
 from tests.models.zoo import SHAPES
 from tests.support.pages import shown
@@ -194,3 +198,13 @@ def test_what_breaks_is_drawn_where_shares_were_not_measured() -> None:
     drawn = {page.data["names"][row[1]] for row in page.data["shares"]}
     assert drawn == {safe(name) for name in diagnosis.breaking}
     assert "was not measured" in page.text and "scale is logarithmic" not in page.text
+
+
+def test_what_overflows_is_no_rounding_where_shares_were_not_measured() -> None:
+    result = repaired_result()
+    diagnosis = replace(result.measured.diagnosis, shares={}, breaking=frozenset())
+    bare = replace(result, measured=replace(result.measured, diagnosis=diagnosis))
+    names = Names()
+    before, now = ({c.name: c.why for c in culprits(each, names, Places(each))} for each in (result, bare))
+    overflowing = {name for name, why in before.items() if why is Reason.OVERFLOW}
+    assert overflowing and overflowing <= {name for name, why in now.items() if why is Reason.OVERFLOW}

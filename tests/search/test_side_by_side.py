@@ -25,6 +25,7 @@ from halfwise.search.tensor_statistics import beside_one_another, tensor_statist
 from tests.models.build import model, node, value, weight
 from tests.models.random_nets import feeds as net_feeds
 from tests.models.random_nets import random_net
+from tests.support.rescaled import normal
 
 Array = NDArray[Any]
 
@@ -95,3 +96,9 @@ def test_a_repair_that_changes_the_answer_is_refused(
     monkeypatch.setattr(faithful, "_bound", lambda entry: 1e-12 if entry[0].id == "HW402" else 0.0)
     assert "HW402" not in {repair.rule for repair in fix(path, inputs).plan.repairs}
     assert told[:2] == [True, True]
+
+
+def test_what_rounding_does_in_branches_is_kept_for_the_next_sample(large: None, tmp_path: Path) -> None:
+    given = [{"x": normal(seed, 4, 4) + np.float32((-1) ** seed)} for seed in range(6)]
+    found = fix(_branches(), given, out=tmp_path, tolerance=["*:rel_l2<=0.00005"], repairs="none")
+    assert found.met and found.fp32_nodes

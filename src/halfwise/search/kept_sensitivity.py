@@ -65,5 +65,7 @@ def _key(sets: Sets, so_far: Sequence[int]) -> str:
 
 
 def _values(sites: Sites) -> list[ir.Value]:
-    graph = sites.model.graph
-    return [*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)]
+    """Those of branches, too, which are stepped into."""
+    model = sites.model
+    made = (value for node in model.nodes for value in node.outputs)
+    return list(dict.fromkeys((*model.graph.inputs, *model.initializers(), *made)))

@@ -14,6 +14,7 @@ from halfwise.core.counting import Counts
 from halfwise.core.errors import InputError
 from halfwise.core.wording import counted
 from halfwise.model.inputs.feed import Feed
+from halfwise.model.inputs.rollout import executions
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
@@ -32,7 +33,7 @@ from halfwise.search.repair_gain import cost_left, least_left, noise_left
 from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS, Search
 from halfwise.search.sets import worst_first
-from halfwise.search.tensor_statistics import ranges_if_asked, ranges_of
+from halfwise.search.tensor_statistics import BESIDE, ranges_if_asked, ranges_of
 from halfwise.search.wrapped import at_ends, ends_of, kept_apart, kept_before, overflows
 
 __all__ = ["RepairSelector", "Selection"]
@@ -41,6 +42,7 @@ ROUNDS = 3  # repairs may uncover places for others
 DEARER = 2.0  # times the answer with repairs: what one without costs at least, where it is not pruned
 PROMISING = 0.5  # of the all-FP16 error that a repair leaves
 MUCH = 0.25  # of the nodes
+FEW = 4  # executions that cost little more than one where they are one walk through a large model
 HOPELESS = 0.8  # of it, foreseen at best: well above, as what is foreseen is no bound
 
 Array = NDArray[Any]
@@ -97,9 +99,12 @@ class RepairSelector:
         if not found or not math.isfinite(least_left(plain, found)):
             return None
         asked = (*self.feeds, *self.held_out)
-        every = self._with_what_follows(plain, rules, found, asked)
-        ratio = self._narrow(plain, every, asked)
-        healed = self.attempt(every) if ratio is not None and ratio <= self.target_ratio else None
+        every = self._with_what_follows(plain, rules, found, asked if executions(asked) <= FEW else ())
+        ratio = self._narrow(plain, every)
+        if ratio is None or ratio > self.target_ratio:
+            return None
+        self._narrow(plain, every, asked)
+        healed = self.attempt(every)
         if healed is None or healed.solution.keep:
             return None
         final, seen = self._without_idle(healed, plain), self.context.seen(search.sites, self.feeds).ranges()
@@ -273,9 +278,9 @@ class RepairSelector:
         sites = self.context.sites(self.context.repaired(self.model, repairs)[0], self.choices)
         ends = ends_of((repair for _, repair in repairs), self.model, sites)
         narrow = Assignment.all_narrow(sites, ends, self.context.io)
+        failed, ratios = self.context.failures.trials, base.solution.fp16.ratios
         if asked:
             self.context.at_once(sites, asked, narrow)
-        failed, ratios = self.context.failures.trials, base.solution.fp16.ratios
         worst = max(range(len(ratios)), key=ratios.__getitem__)
         ratio = self.context.judge(sites, self.feeds).measure_one(narrow, worst)
         if self.context.failures.trials > failed and self._faithful.answers(sites, repairs[-1][0]) is None:
@@ -299,7 +304,8 @@ class RepairSelector:
             known = set(done)
             sites, feeds = self.context.sites(model, self.choices), self.feeds
             worst = max(range(len(feeds)), key=current.solution.fp16.ratios.__getitem__)
-            few = feeds if self.context.emulator.streams(model) else feeds[worst : worst + 1]
+            together = self.context.emulator.streams(model) and len(feeds) <= BESIDE
+            few = feeds if together else feeds[worst : worst + 1]
             try:
                 every = self._places(model, rules, ranges_of(self.context.statistics(sites, few)))
                 if known.issuperset(repair for _, repair in every):

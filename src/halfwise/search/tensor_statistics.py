@@ -27,6 +27,7 @@ from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges
 
 __all__ = [
+    "BESIDE",
     "StatisticsCollector",
     "TensorStatistics",
     "beside_one_another",
@@ -40,7 +41,7 @@ __all__ = [
 Array = NDArray[Any]
 
 _CHANNELS = 1 << 16  # more are no channels
-_BESIDE = 2  # samples that go through a model together: each has its live tensors
+BESIDE = 2  # samples that go through a model together: each has its live tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +78,8 @@ def tensor_statistics(
 
 def beside_one_another(stepper: Stepper, sites: Sites, feeds: Sequence[Mapping[str, Array]]) -> Iterator[_Walk]:
     """The same of several samples of a large model, whose weights are read once for several; and what it answers."""
-    for start in range(0, len(feeds), _BESIDE):
-        together = _Together(stepper, sites, feeds[start : start + _BESIDE])
+    for start in range(0, len(feeds), BESIDE):
+        together = _Together(stepper, sites, feeds[start : start + BESIDE])
         yield from map(together.of, range(len(together.feeds)))
 
 

@@ -91,14 +91,20 @@ def _healed(result: FixResult) -> list[_Case]:
     cases = []
     for repair in result.plan.repairs:
         names = [name for name in repair.nodes if name in given]
-        told = [n for n in names if n in found.breaking]
+        broke = {n for n in names if n in found.breaking or (not found.shares and _overflows(given[n], found.ranges))}
+        told = [n for n in names if n in broke]
         told = told or [n for n in names if found.shares.get(n, 0.0) >= _CARRIES]
         if not told and names:
             told = [max(names, key=lambda n: found.shares.get(n, 0.0))]
         for name in told:
-            planned = _seen(given[name], found.ranges, Reason.OVERFLOW if name in found.breaking else Reason.ROUNDING)
+            planned = _seen(given[name], found.ranges, Reason.OVERFLOW if name in broke else Reason.ROUNDING)
             cases.append(_Case(planned, given[name], repair.rule, repair.algebra))
     return sorted(cases, key=_origin_first)
+
+
+def _overflows(node: ir.Node, ranges: Mapping[str, Counts]) -> bool:
+    """Whether it makes what FP16 cannot hold."""
+    return any(ranges[v.name].max_abs > Format.FP16.max for v in node.outputs if v.name and v.name in ranges)
 
 
 def _origin_first(case: _Case) -> tuple[bool, float]:

@@ -118,14 +118,14 @@ const STRIPS = {
       if (part > 0 && line === "repaired") dots.push([index, y]);
     }
     buildStrip(box, {
-      height, count, blocks: blocksOf(names), ticks: [...(breaks ? [[6 / height, "breaks"]] : []), [top / height, "100%"], ...[-2, -4, -6].map((e) => [(top + (e / low) * room) / height, e === low ? "less" : number(10 ** (e + 2)) + "%"])],
+      height, count, blocks: blocksOf(names), ticks: [...(breaks ? [[6 / height, "breaks"]] : []), ...(drawn.every((r) => r[5]) ? [] : [[top / height, "100%"], ...[-2, -4, -6].map((e) => [(top + (e / low) * room) / height, e === low ? "less" : number(10 ** (e + 2)) + "%"])])],
       lines: Object.entries(paths).filter(([, path]) => path).map(([key, path]) => [`share-line-${key}`, path]).concat(breaks ? [["share-line-break", breaks]] : []),
       marks: [
         ...dots.map(([index, y]) => draw("svg", { x: pc((index + 0.5) / count), y, overflow: "visible" }, draw("circle", { class: "share-dot", r: 2.6 }))),
       ],
       read: (i) => {
         const r = at.get(i);
-        if (!r) return "error too small to draw";
+        if (!r) return drawn.every((each) => each[5]) ? "does not break" : "error too small to draw";
         return `${brief(NAMES[r[1]], 90)}\n${NAMES[r[2]]}: ${r[5] ? "breaks in FP16: larger than any rounding error" : `${percent(numeric(r[3]))} of the error`}\n${DATA.states[r[4]][2]}`;
       },
       go: (i) => { const r = at.get(i); if (r && r[6] >= 0) choose(r[6], true); },
