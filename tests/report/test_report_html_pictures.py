@@ -206,5 +206,5 @@ def test_what_overflows_is_no_rounding_where_shares_were_not_measured() -> None:
     bare = replace(result, measured=replace(result.measured, diagnosis=diagnosis))
     names = Names()
     before, now = ({c.name: c.why for c in culprits(each, names, Places(each))} for each in (result, bare))
-    overflowing = {name for name, why in before.items() if why is Reason.OVERFLOW}
-    assert overflowing and overflowing <= {name for name, why in now.items() if why is Reason.OVERFLOW}
+    breaking, told = ({name for name, why in each.items() if why is Reason.OVERFLOW} for each in (before, now))
+    assert told and told <= breaking
