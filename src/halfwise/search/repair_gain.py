@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import onnx_ir as ir
-
 from halfwise.precision.sites import Sites
 from halfwise.search.attempt import Attempt, RepairSet
 from halfwise.search.nearby import around
@@ -54,10 +52,6 @@ def noise_left(base: Attempt, repairs: RepairSet, sites: Sites) -> NoiseModel | 
 
 
 def _away(base: Attempt, noise: NoiseModel, repairs: RepairSet) -> list[Noise]:
-    near = _near(base, repairs)
-    return [piece for piece in noise.pieces if piece.needs.isdisjoint(near)]
-
-
-def _near(base: Attempt, repairs: RepairSet) -> set[ir.Node]:
     names = {name for _, repair in repairs[len(base.repairs) :] for name in repair.nodes}
-    return around((node for node in base.search.sites.model.nodes if node.name in names), REACH)
+    near = around((node for node in base.search.sites.model.nodes if node.name in names), REACH)
+    return [piece for piece in noise.pieces if piece.needs.isdisjoint(near)]

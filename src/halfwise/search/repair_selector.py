@@ -103,7 +103,7 @@ class RepairSelector:
         ratio = self._narrow(plain, every)
         if ratio is None or ratio > self.target_ratio:
             return None
-        self._narrow(plain, every, asked)
+        self._narrow(plain, every, asked)  # which remembers the others
         healed = self.attempt(every)
         if healed is None or healed.solution.keep:
             return None
