@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from halfwise.core.formats import round_to
 from halfwise.emulation.emulate import Emulator
-from halfwise.emulation.stepper import Stepper, Store
+from halfwise.emulation.stepper import Stepper
+from halfwise.emulation.store import Store
 from halfwise.model.model import Model, load
 from halfwise.model.ops import CLOSED
 from halfwise.precision.assignment import Assignment

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from halfwise.emulation.emulate import Emulator
-from halfwise.emulation.stepper import Stepper, Store
+from halfwise.emulation.stepper import Stepper
+from halfwise.emulation.store import Store
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites

@@ -89,7 +89,7 @@ def test_a_table_that_is_only_picked_from_is_not_rounded(monkeypatch: pytest.Mon
     for proto, rounds in ((alone, 1), (tied, 1)):
         emulator = Emulator()
         written = emulator.write(Assignment.all_narrow(Sites(load(proto))))
-        _, weights = picked_weights.with_picked(written.proto, written.weights, emulator._weights)
+        _, weights = picked_weights.with_picked(written.proto, written.weights, emulator.weights)
         assert [each.fmt for each in weights].count(Format.FP16) == rounds
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
-from halfwise.emulation import emulate, gpu_weights, stepper
+from halfwise.emulation import emulate, gpu_weights, stepper, store
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.gpu_weights import GpuWeights
 from halfwise.emulation.ort import Device, Session
@@ -114,7 +114,7 @@ def test_a_walk_by_steps_has_products_with_large_weights_there(monkeypatch: pyte
         emulator.device = cast(Device, device)
         found = tensor_statistics(Stepper(emulator), sites, case.inputs[0])
         walked.append(found.ranges())
-        monkeypatch.setattr(stepper, "WEIGHT_BYTES", 1)
+        monkeypatch.setattr(store, "WEIGHT_BYTES", 1)
         monkeypatch.setattr(stepper, "Session", Seen)
         monkeypatch.setattr(gpu_weights, "gpu_weights", lambda: None)
         monkeypatch.setattr(gpu_weights, "upload", ort.OrtValue.ortvalue_from_numpy)

@@ -15,7 +15,8 @@ from halfwise.core.fast_casts import rounded
 from halfwise.core.formats import Format, round_to
 from halfwise.emulation import large_tables, weights
 from halfwise.emulation.emulate import Emulator
-from halfwise.emulation.stepper import Stepper, Store
+from halfwise.emulation.stepper import Stepper
+from halfwise.emulation.store import Store
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites

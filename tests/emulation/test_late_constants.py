@@ -9,7 +9,8 @@ import pytest
 from halfwise.emulation import emulate, streamed
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.late_constants import constants_late
-from halfwise.emulation.stepper import Stepper, Store
+from halfwise.emulation.stepper import Stepper
+from halfwise.emulation.store import Store
 from halfwise.emulation.streamed import StreamedSession
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment

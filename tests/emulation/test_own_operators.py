@@ -16,7 +16,8 @@ from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.ort import Session
 from halfwise.emulation.profiles import ORT_CUDA_UNFUSED, STRICT, Profile
 from halfwise.emulation.profiles.caveats import caveats
-from halfwise.emulation.stepper import Stepper, Store
+from halfwise.emulation.stepper import Stepper
+from halfwise.emulation.store import Store
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites

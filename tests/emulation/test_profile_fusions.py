@@ -14,7 +14,8 @@ from halfwise.emulation.profiles import (
     ORT_CUDA_UNFUSED,
 )
 from halfwise.emulation.profiles.fusions import fused_nodes
-from halfwise.emulation.stepper import Stepper, Store
+from halfwise.emulation.stepper import Stepper
+from halfwise.emulation.store import Store
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites

@@ -208,6 +208,6 @@ def test_one_copy_of_a_weight_serves_every_format_that_holds_it() -> None:
     assert stored is not None and widened is not None
     emulator = Emulator()
     pairs = [(widened, Format.FP32), (widened, Format.FP16), (stored, Format.FP16)]
-    found = [emulator.widened(Weight("w0", weight, fmt)) for weight, fmt in pairs]
+    found = [emulator.weights.of(Weight("w0", weight, fmt)) for weight, fmt in pairs]
     assert found[0] is found[1] is found[2] and found[0].dtype == np.float32
-    assert emulator.widened(Weight("w0", widened, Format.BF16)) is not found[0]
+    assert emulator.weights.of(Weight("w0", widened, Format.BF16)) is not found[0]

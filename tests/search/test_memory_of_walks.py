@@ -13,7 +13,8 @@ import pytest
 from halfwise.emulation import emulate
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.ort import Session
-from halfwise.emulation.stepper import Stepper, Store
+from halfwise.emulation.stepper import Stepper
+from halfwise.emulation.store import Store
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites

@@ -17,7 +17,8 @@ from halfwise.core.counting import count
 from halfwise.core.document import read
 from halfwise.core.tolerance import Bound, Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
-from halfwise.emulation.stepper import Stepper, Store
+from halfwise.emulation.stepper import Stepper
+from halfwise.emulation.store import Store
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan_document import RepairRecord

@@ -14,7 +14,8 @@ from halfwise import fix
 from halfwise.core.notes import NoteKind
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.profiles import WIDE
-from halfwise.emulation.stepper import Stepper, Store
+from halfwise.emulation.stepper import Stepper
+from halfwise.emulation.store import Store
 from halfwise.precision.assignment import Assignment
 from halfwise.search import run_counter
 from halfwise.search.context import EvaluationContext

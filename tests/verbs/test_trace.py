@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from halfwise.core.formats import Format
 from halfwise.core.notes import NoteKind
-from halfwise.emulation.stepper import Store
+from halfwise.emulation.store import Store
 from halfwise.model.model import load
 from halfwise.verbs.trace import Trace, trace
 from tests.models.zoo import SHAPES, ZooModel, encoder

@@ -82,6 +82,10 @@ class Counter:
         """`flat` has one dimension and the type that was announced."""
         bits = flat.view(self._unsigned)
         self._count += bits.size
+        if bits.nbytes <= _CHUNK:
+            for start in range(0, bits.size, BLOCK):
+                self._look_at(bits[start : start + BLOCK])
+            return
         step = _CHUNK // self.dtype.itemsize
         chunks, lines = bits.size // step * step, bits.size // _LINE * _LINE
         self._sweep(bits[:chunks].reshape(-1, step))

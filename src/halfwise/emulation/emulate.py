@@ -190,7 +190,7 @@ class Emulator:
         self.walked = walked
         self.kept = kept or KeptWalks()
         self.in_a_row = in_a_row
-        self._weights = RoundedWeights()
+        self.weights = RoundedWeights()
         self._segments: Sessions = {}
         self._spelled: dict[Weight, SpelledWeight] = {}
         self._sessions = KeptSessions()
@@ -203,7 +203,7 @@ class Emulator:
         if known is not None:
             return known
         other = Emulator(profile, self.device, self.walked, self.kept, self.in_a_row)
-        other._weights, other._segments, other._spelled = self._weights, self._segments, self._spelled
+        other.weights, other._segments, other._spelled = self.weights, self._segments, self._spelled
         self._others.append(other)
         return other
 
@@ -214,7 +214,7 @@ class Emulator:
             each._written.clear()
         self._segments.clear()
         gc.collect()
-        self._weights.forget()
+        self.weights.forget()
 
     def make_room(self, sites: Sites) -> None:
         """For a walk through the model, node by node."""
@@ -229,7 +229,7 @@ class Emulator:
         written = self.write(assignment)
         whole = self.in_a_row and self.device == "cpu" and model.emulated_bytes <= MOST_WHOLE_BYTES
         values = declared(model) if self.streams(model) and not whole else None
-        recipe = Recipe(written.proto, tuple(written.weights), self._weights, values, self.device)
+        recipe = Recipe(written.proto, tuple(written.weights), self.weights, values, self.device)
         own = recipe.session(self.walked, self._segments, self.kept)
         return SharedSession(own, recipe) if attached() and self.device == "cpu" else own
 
@@ -255,20 +255,6 @@ class Emulator:
         wide = fused_nodes(assignment, self.profile.fusion).wide
         return tuple(value not in wide for value in node.outputs)
 
-    def widened(self, weight: Weight) -> Array:
-        """A weight rounded to its format and held in FP32."""
-        return self._weights.of(weight)
-
-    def on_gpu(self, weight: Weight) -> Any:
-        """The same in the memory of the GPU."""
-        from halfwise.emulation.gpu_weights import on_gpu
-
-        return on_gpu(weight, self._weights)
-
-    def picked(self, weight: Weight, indices: Array) -> Array:
-        """The same of entries along its first axis."""
-        return self._weights.picked(weight, indices)
-
     def streams(self, model: Model) -> bool:
         """Whether it runs segment by segment."""
         return model.emulated_bytes > LARGE_BYTES
@@ -284,10 +270,6 @@ class Emulator:
         written = self.write(assignment)
         content = written.proto.SerializeToString(deterministic=True)
         return identity_of(content, (weight.tensor for weight in written.weights), feed, *also)
-
-    def largest(self, tensor: ir.TensorProtocol) -> float:
-        """A weight's largest magnitude; infinite where it holds anything that is not finite."""
-        return self._weights.largest(tensor)
 
 
 def _hand_out(model: Model, graph: onnx.GraphProto) -> None:

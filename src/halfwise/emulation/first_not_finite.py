@@ -14,7 +14,8 @@ from halfwise.core.answers import check_answers, only_not_finite
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import is_float
 from halfwise.core.notes import Note, NoteKind
-from halfwise.emulation.stepper import Stepper, Store
+from halfwise.emulation.stepper import Stepper
+from halfwise.emulation.store import Store
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 

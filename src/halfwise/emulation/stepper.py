@@ -16,7 +16,6 @@ from halfwise.core.counting import Counts
 from halfwise.core.errors import InputError
 from halfwise.core.fast_casts import rounded
 from halfwise.core.formats import Format
-from halfwise.core.freed_memory import give_back_memory
 from halfwise.emulation.body_ranges import OLDEST_OPSET, observed
 from halfwise.emulation.branches import branch_taken, handed_out, is_walked
 from halfwise.emulation.declared import declared
@@ -31,21 +30,20 @@ from halfwise.emulation.large_tables import (
     turns,
 )
 from halfwise.emulation.late_constants import constants_late
+from halfwise.emulation.lent_weights import LentWeights
 from halfwise.emulation.ort import FEW, MANY, RUNTIME_IR_VERSION, Device, Session
+from halfwise.emulation.store import Store, is_large
 from halfwise.model.families import PRODUCTS, RECURRENT
 from halfwise.model.model import Model
 from halfwise.model.ops import BODIES
 from halfwise.precision.assignment import Assignment
-from halfwise.precision.rewrite import RewrittenUnit, Weight, rewrite_unit
+from halfwise.precision.rewrite import RewrittenUnit, rewrite_unit
 from halfwise.precision.sites import bodies_of
 
-__all__ = ["Step", "Stepper", "Store"]
+__all__ = ["Step", "Stepper"]
 
 Array = NDArray[Any]
 Read = tuple[str, ir.Value, Format | None]
-
-WEIGHT_BYTES = 1 << 22  # in FP32, of a weight with which a product runs on the GPU
-_FREED = 1 << 24  # bytes of tensors after which what is free goes back to the system
 
 # Operators whose work is worth several threads.
 _HEAVY = PRODUCTS | RECURRENT | BODIES | {"Attention", "Einsum"}
@@ -58,64 +56,6 @@ class _Compiled:
     outputs: tuple[ir.Value, ...]
     names: tuple[str, ...]
     device: Device
-
-
-class Store:
-    """The live tensors of one run, in the format they are kept in."""
-
-    def __init__(self, emulator: Emulator, assignment: Assignment, feeds: Mapping[str, Array]) -> None:
-        self._emulator = emulator
-        self.assignment = assignment
-        self._values: dict[ir.Value, Array] = {}
-        self._freed = 0
-        for value in assignment.sites.model.graph.inputs:
-            if value.name and value.name in feeds:
-                array, fmt = feeds[value.name], assignment.stored(value)
-                self._values[value] = array if fmt is None else rounded(array, fmt)
-
-    def read(self, value: ir.Value, fmt: Format | None) -> Array:
-        """A tensor or a weight as a node takes it."""
-        if value.is_initializer():
-            assert value.const_value is not None
-            if fmt is None:
-                return np.asarray(value.const_value.numpy())
-            return self._emulator.widened(Weight(value.name or "", value.const_value, fmt))
-        return self.as_read(value, self._values[value], fmt)
-
-    def taken(self, value: ir.Value, fmt: Format | None, device: Device) -> Any:
-        """The same as a session on a device takes it."""
-        if device == "cpu" or fmt is None or not _is_large(value):
-            return self.read(value, fmt)
-        assert value.const_value is not None
-        return self._emulator.on_gpu(Weight(value.name or "", value.const_value, fmt))
-
-    def as_read(self, value: ir.Value, part: Array, fmt: Format | None) -> Array:
-        """The same of a part of a tensor."""
-        return part if fmt is None or fmt is self.assignment.stored(value) else rounded(part, fmt)
-
-    def picked(self, value: ir.Value, fmt: Format | None, indices: Array) -> Array:
-        """Entries of a weight along its first axis."""
-        assert value.const_value is not None
-        return self._emulator.picked(Weight(value.name or "", value.const_value, fmt), indices)
-
-    def put(self, value: ir.Value, array: Array) -> None:
-        self._values[value] = array
-
-    def drop(self, value: ir.Value) -> None:
-        array = self._values.pop(value, None)
-        self._freed += array.nbytes if isinstance(array, np.ndarray) else 0
-        if self._freed > _FREED:
-            del array
-            give_back_memory()
-            self._freed = 0
-
-    def __contains__(self, value: ir.Value) -> bool:
-        return value in self._values
-
-    @property
-    def nbytes(self) -> int:
-        """Of the live tensors; weights are no tensors."""
-        return sum(array.nbytes for array in self._values.values() if isinstance(array, np.ndarray))
 
 
 @dataclass(frozen=True)
@@ -135,6 +75,7 @@ class Stepper:
         self.executed = 0.0
         self._sessions: dict[tuple[bytes, Device], Session] = {}
         self._compiled: dict[tuple[Any, ...], _Compiled] = {}
+        self._lent = LentWeights(emulator.weights)
         self._inner: dict[ir.Node, tuple[ir.Node, ...]] = {}
         self._outside: dict[ir.Node, frozenset[ir.Value]] = {}
         self._current: tuple[object, dict[ir.Node, _Compiled]] | None = None
@@ -144,6 +85,7 @@ class Stepper:
         self._sessions.clear()
         self._compiled.clear()
         self._current = None
+        self._lent = LentWeights(self.emulator.weights)
         self.emulator.rest()
 
     def account(self, nodes: float) -> None:
@@ -153,7 +95,7 @@ class Stepper:
     def largest(self, weight: ir.Value) -> float:
         """A weight's largest magnitude; infinite where it holds anything that is not finite."""
         assert weight.const_value is not None
-        return self.emulator.largest(weight.const_value)
+        return self.emulator.weights.largest(weight.const_value)
 
     def walk(self, store: Store, *, branches: bool = False) -> Iterator[Step]:
         """Run the model; each tensor is dropped once nothing needs it any more. With `branches`, the nodes of the
@@ -203,14 +145,14 @@ class Stepper:
             found = _of_table(node, compiled, assignment, store)
             if found is not None:
                 return {node.outputs[0]: found}
-        feeds = {}
+        feeds, lent = {}, self._lent if self.emulator.streams(assignment.sites.model) else None
         turned = _turned(node, compiled, store, changed or {})
         for name, value, fmt in compiled.reads if turned is None else compiled.reads[:-1]:
             if changed is not None and value in changed:
                 stored = fmt is None or fmt is assignment.stored(value)
                 feeds[name] = changed[value] if stored or fmt is None else rounded(changed[value], fmt)
             else:
-                feeds[name] = store.taken(value, fmt, compiled.device)
+                feeds[name] = store.taken(value, fmt, node, compiled.device, lent)
         with _as_in_model(node, {name: value for name, value, _ in compiled.reads}):
             if turned is not None:
                 return {compiled.outputs[0]: self._of_turned(node, store, compiled, feeds, turned)}
@@ -298,7 +240,7 @@ class Stepper:
 
     def _device(self, node: ir.Node, model: Model) -> Device:
         """A GPU takes longer to start a session than a CPU to run one node: it has those that many layers share."""
-        product = node.op_type in PRODUCTS and not node.domain and any(map(_is_large, node.inputs))
+        product = node.op_type in PRODUCTS and not node.domain and any(map(is_large, node.inputs))
         return self.emulator.device if product and self.emulator.streams(model) else "cpu"
 
     def _unit(self, node: ir.Node, assignment: Assignment) -> tuple[onnx.ModelProto, RewrittenUnit]:
@@ -352,12 +294,6 @@ class Stepper:
 
     def _peek(self, store: Store, value: ir.Value | None) -> Array | None:
         return store.read(value, None) if value is not None and value in store else None
-
-
-def _is_large(value: ir.Value | None) -> bool:
-    """Whether it is a weight that is worth a GPU's work."""
-    tensor = value.const_value if value is not None and value.is_initializer() else None
-    return tensor is not None and 4 * tensor.size >= WEIGHT_BYTES
 
 
 def _of_table(node: ir.Node, compiled: _Compiled, assignment: Assignment, store: Store) -> Array | None:

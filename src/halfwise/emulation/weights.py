@@ -17,7 +17,7 @@ from halfwise.core.formats import Format, format_of_dtype, round_to
 from halfwise.core.freed_memory import give_back_memory
 from halfwise.core.set_aside import written_aside
 from halfwise.model.weight_facts import fact_of_weight
-from halfwise.model.weights import stored_tensor
+from halfwise.model.weights import DerivedTensor, Part, rows_of, stored_tensor
 from halfwise.precision.rewrite import Weight
 
 __all__ = ["Room", "RoundedWeights", "held_in_fp32"]
@@ -53,7 +53,8 @@ class Room:
     def empty(self, shape: tuple[int, ...]) -> Array:
         start, size = self._taken, int(np.prod(shape, dtype=np.int64))
         if start + size > self._whole.size:
-            self._whole, start = np.empty(size, np.float32), 0
+            self._whole, start = np.empty(0, np.float32), 0  # before there is another
+            self._whole = np.empty(size, np.float32)
         self._taken = start + size
         return self._whole[start : start + size].reshape(shape)
 
@@ -86,11 +87,13 @@ class RoundedWeights:
         if known is not None:
             return known
         tensor = stored_tensor(weight.tensor)
-        stored = np.asarray(tensor.numpy())
-        array = stored if weight.fmt is None else self._held(tensor, stored, weight.fmt, room)
+        if weight.fmt is not None or isinstance(tensor, DerivedTensor):
+            array = self._held(tensor, weight.fmt or Format.FP32, room)
+        else:
+            array = np.asarray(tensor.numpy())
         if order:
             array = np.ascontiguousarray(array.transpose(order))
-        elif isinstance(tensor, ir.ExternalTensor) and array is stored:
+        elif isinstance(tensor, ir.ExternalTensor) and array is tensor.numpy():
             return array
         if room is None and array.nbytes <= self._left:
             self._left -= array.nbytes
@@ -98,6 +101,10 @@ class RoundedWeights:
         elif room is None:
             self._lent[key] = array
         return array
+
+    def keeps(self, weight: Weight) -> bool:
+        """Whether it is kept from now on, in memory or in a file."""
+        return 4 * weight.tensor.size <= self._left or 4 * weight.tensor.size > _HUGE
 
     def has_parts(self, weight: Weight, axis: int = 0) -> bool:
         """Whether it is a large table that is made anew for each product; columns lie apart, and cost more to read."""
@@ -110,12 +117,12 @@ class RoundedWeights:
         """Its rows or columns, a few at a time; each part is written over where the next is asked for."""
         tensor, fmt = stored_tensor(weight.tensor), weight.fmt
         assert fmt is not None
-        stored, looked = np.asarray(tensor.numpy()), (tensor, fmt) not in self._within
-        least, lost = max(_PART // (4 * stored.shape[1 - axis]), _LEAST_ROWS), False
-        for start, end in pairwise(_even_ends(stored.shape[axis], least)):
-            part = stored[:, start:end] if axis else stored[start:end]
-            self.room.clear(part.size)
-            held, clamped = _held(part, fmt, self.room, looked=looked)
+        looked, source, shape = (tensor, fmt) not in self._within, _source(tensor), tensor.shape.numpy()
+        least, lost = max(_PART // (4 * shape[1 - axis]), _LEAST_ROWS), False
+        for start, end in pairwise(_even_ends(shape[axis], least)):
+            part = (slice(None), slice(start, end)) if axis else (slice(start, end),)
+            self.room.clear((end - start) * shape[1 - axis])
+            held, clamped = _part_held(source, part, fmt, self.room, looked=looked)
             lost = lost or clamped
             yield held
         if not lost:
@@ -127,10 +134,10 @@ class RoundedWeights:
             self._huge[key] = written_aside(weight.tensor.shape.numpy(), np.dtype(np.float32), self.parts(weight))
         return self._huge.get(key)
 
-    def _held(self, tensor: ir.TensorProtocol, stored: Array, fmt: Format, room: Room | None) -> Array:
+    def _held(self, tensor: ir.TensorProtocol, fmt: Format, room: Room | None) -> Array:
         """What is seen once to be within the format is not looked at again."""
         known = (tensor, fmt) in self._within
-        held, clamped = _held(stored, fmt, room, looked=not known)
+        held, clamped = _part_held(_source(tensor), (), fmt, room, looked=not known)
         if not clamped:
             self._within.add((tensor, fmt))
         return held
@@ -181,6 +188,40 @@ def _even_ends(length: int, least: int) -> list[int]:
 def held_in_fp32(stored: Array, fmt: Format, room: Room | None = None) -> Array:
     """A weight in `fmt`, finite values beyond its range clamped to the largest; the array itself where that is FP32."""
     return _held(stored, fmt, room, looked=True)[0]
+
+
+def _source(tensor: ir.TensorProtocol) -> Array | DerivedTensor:
+    return tensor if isinstance(tensor, DerivedTensor) else np.asarray(tensor.numpy())
+
+
+def _part_held(
+    source: Array | DerivedTensor, part: Part, fmt: Format, room: Room | None, *, looked: bool
+) -> tuple[Array, bool]:
+    """A weight or a part of it, and whether any value was clamped. What is made of another weight is made and rounded
+    in one place."""
+    if isinstance(source, np.ndarray):
+        return _held(source[part] if part else source, fmt, room, looked=looked)
+    whole = source.shape.numpy()
+    rows, *others = (*part, *(slice(None) for _ in whole[len(part) :]))
+    first, last, _ = rows.indices(whole[0])
+    shape = (last - first, *(len(range(*each.indices(size))) for each, size in zip(others, whole[1:], strict=True)))
+    held = np.empty(shape, np.float32) if room is None else room.empty(shape)
+
+    def make(start: int, stop: int) -> bool:
+        kept = held[start:stop]
+        source.make((slice(first + start, first + stop), *others), kept)
+        return fmt is not Format.FP32 and _rounded_there(kept, fmt, looked=looked)
+
+    return held, any(in_blocks(make, shape[0], rows_of(source)))
+
+
+def _rounded_there(kept: Array, fmt: Format, *, looked: bool) -> bool:
+    """Whether any value was beyond the format; it is the largest one now."""
+    beyond = looked and not (float(kept.max(initial=0.0)) <= fmt.max and float(kept.min(initial=0.0)) >= -fmt.max)
+    wide = kept.copy() if beyond else kept
+    if fmt is not Format.FP16 or not round_fast(kept, kept):
+        kept[...] = round_to(kept, fmt)
+    return beyond and _clamped(wide, fmt, kept)
 
 
 def _held(stored: Array, fmt: Format, room: Room | None, *, looked: bool) -> tuple[Array, bool]:

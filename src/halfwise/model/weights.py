@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,19 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.core.cores import ahead
+from halfwise.core.cores import ahead, in_blocks
 from halfwise.core.errors import InputError
 from halfwise.core.fast_casts import cast_fast
 from halfwise.core.formats import Format, cast_to
 
 __all__ = [
     "DerivedTensor",
+    "Part",
     "WidenedTensor",
     "convert_array",
     "convert_fill",
     "convert_weight",
+    "rows_of",
     "stored_tensor",
     "stored_type",
     "to_tensor_proto",
@@ -29,16 +32,28 @@ __all__ = [
     "whole_tensor",
 ]
 
+Part = tuple[slice, ...]  # of an array, along its first axes
+
 _PIECE_BYTES = 4 << 20
+_BLOCK = 1 << 18  # elements that are made together
+_ROOMS: SimpleQueue[bytearray] = SimpleQueue()
 _KEPT = 1 << 14  # elements of a weight that rules look at often
 
 
 class DerivedTensor(ir.LazyTensor):
-    """A weight made of another one whenever it is read; the two and `recipe` say which values these are."""
+    """A weight of FP32 made of another one whenever it is read; the two and `recipe` say which values these are.
 
-    def __init__(self, source: ir.TensorProtocol, recipe: bytes, made: Callable[[], ir.TensorProtocol]) -> None:
-        super().__init__(made, ir.DataType.FLOAT, ir.Shape(source.shape.numpy()), cache=False)
-        self.source, self.recipe = source, recipe
+    `make` writes the part at an index into an array.
+    """
+
+    def __init__(self, source: ir.TensorProtocol, recipe: bytes, make: Callable[[Part, NDArray[Any]], object]) -> None:
+        def whole() -> ir.TensorProtocol:
+            made = np.empty(self.shape.numpy(), np.float32)
+            in_blocks(lambda start, stop: make((slice(start, stop),), made[start:stop]), len(made), rows_of(self))
+            return ir.tensor(made)
+
+        super().__init__(whole, ir.DataType.FLOAT, ir.Shape(source.shape.numpy()), cache=False)
+        self.source, self.recipe, self.make = source, recipe, make
 
 
 class WidenedTensor(ir.LazyTensor):
@@ -51,6 +66,11 @@ class WidenedTensor(ir.LazyTensor):
         shape, kept = ir.Shape(stored.shape.numpy()), stored.size <= _KEPT
         super().__init__(widened, ir.DataType.FLOAT, shape, cache=kept, name=stored.name)
         self.stored = stored
+
+
+def rows_of(tensor: ir.TensorProtocol) -> int:
+    """Of a weight that is made, how many are made together."""
+    return max(1, _BLOCK * tensor.shape.numpy()[0] // tensor.size)
 
 
 def stored_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
@@ -88,7 +108,7 @@ def convert_array(array: NDArray[Any], fmt: Format) -> tuple[NDArray[Any], bool]
     return narrow, False
 
 
-def weight_content(tensor: ir.TensorProtocol, fmt: Format | None) -> Iterator[tuple[bytes, bool]]:
+def weight_content(tensor: ir.TensorProtocol, fmt: Format | None) -> Iterator[tuple[bytes | memoryview, bool]]:
     """The bytes of a weight in `fmt` (None: as it is) piece by piece, each with whether a value was beyond the range.
 
     External data is read from its file, never mapped, so that memory stays bounded however large the model is.
@@ -98,6 +118,9 @@ def weight_content(tensor: ir.TensorProtocol, fmt: Format | None) -> Iterator[tu
     if isinstance(tensor, ir.ExternalTensor):
         starts = range(0, tensor.nbytes, _PIECE_BYTES)
         yield from ahead(lambda start: _piece(tensor, start, fmt), starts)
+    elif isinstance(tensor, DerivedTensor):
+        rows = rows_of(tensor)
+        yield from ahead(lambda start: _made(tensor, start, rows, fmt), range(0, tensor.shape.numpy()[0], rows))
     elif fmt is None:
         yield bytes(tensor.tobytes()), False
     else:
@@ -105,16 +128,35 @@ def weight_content(tensor: ir.TensorProtocol, fmt: Format | None) -> Iterator[tu
         yield np.ascontiguousarray(array).tobytes(), clamped
 
 
-def _piece(tensor: ir.ExternalTensor, start: int, fmt: Format | None) -> tuple[bytes, bool]:
+def _piece(tensor: ir.ExternalTensor, start: int, fmt: Format | None) -> tuple[bytes | memoryview, bool]:
+    length, as_it_is = min(tensor.nbytes - start, _PIECE_BYTES), fmt is None or tensor.dtype.value == fmt.onnx_type
+    room = bytearray(length) if as_it_is else _room()
+    piece = memoryview(room)[:length]
     with Path(tensor.path).open("rb") as file:
         file.seek((tensor.offset or 0) + start)
-        piece = file.read(min(tensor.nbytes - start, _PIECE_BYTES))
-    if len(piece) < min(tensor.nbytes - start, _PIECE_BYTES):
-        raise InputError(f"{tensor.path} ends before initializer {tensor.name!r}; copy the file again")
-    if fmt is None or tensor.dtype.value == fmt.onnx_type:
+        if file.readinto(piece) < length:
+            raise InputError(f"{tensor.path} ends before initializer {tensor.name!r}; copy the file again")
+    if fmt is None or as_it_is:
         return piece, False
     narrow, clamped = convert_array(np.frombuffer(piece, dtype=tensor.dtype.numpy()), fmt)
-    return narrow.tobytes(), clamped
+    _ROOMS.put(room)
+    return narrow.view(np.uint8).data, clamped
+
+
+def _room() -> bytearray:
+    """To read a piece into; memory is slow when it is first written."""
+    try:
+        return _ROOMS.get_nowait()
+    except Empty:
+        return bytearray(_PIECE_BYTES)
+
+
+def _made(tensor: DerivedTensor, start: int, rows: int, fmt: Format | None) -> tuple[memoryview, bool]:
+    count, *others = tensor.shape.numpy()
+    piece = np.empty((min(rows, count - start), *others), np.float32)
+    tensor.make((slice(start, start + rows),), piece)
+    narrow, clamped = convert_array(piece, fmt or Format.FP32)
+    return narrow.reshape(-1).view(np.uint8).data, clamped
 
 
 def to_tensor_proto(name: str, array: NDArray[Any], fmt: Format) -> onnx.TensorProto:

@@ -27,7 +27,7 @@ class Streamed:
 
     tensor: onnx.TensorProto
     length: int
-    content: Iterable[bytes]
+    content: Iterable[bytes | memoryview]
 
 
 def write_streamed(file: IO[bytes], proto: onnx.ModelProto, weights: Iterable[Streamed]) -> None:

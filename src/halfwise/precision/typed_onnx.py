@@ -78,7 +78,7 @@ class TypedWriter:
             return SpelledWeight(proto)
         return SpelledWeight(proto, weight)
 
-    def content(self, weight: Weight) -> Iterator[bytes]:
+    def content(self, weight: Weight) -> Iterator[bytes | memoryview]:
         """A weight's bytes in its format, piece by piece."""
         for piece, clamped in weight_content(weight.tensor, weight.fmt):
             if clamped:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.cores import in_blocks
 from halfwise.model.weight_facts import fact_of_weight
-from halfwise.model.weights import DerivedTensor
+from halfwise.model.weights import DerivedTensor, Part, stored_tensor
 from halfwise.repair.scale_blocks import is_large
 
 __all__ = ["Scaled", "ScaledTensor", "spread_over", "times_powers"]
@@ -43,22 +43,20 @@ class ScaledTensor(DerivedTensor):
     """A large weight of FP32 times 2^powers; what is below FP32's normal numbers then is 0."""
 
     def __init__(self, source: ir.TensorProtocol, powers: Sequence[Ints], *, empties: bool) -> None:
-        def made() -> ir.TensorProtocol:
-            array = np.asarray(source.numpy())
-            held = np.empty(array.shape, np.float32)
-            factors = _factors(powers, array.shape)
+        factors = cache(lambda: _factors(powers, tuple(source.shape.numpy())))
 
-            def part(start: int, stop: int) -> None:
-                piece = held[start:stop]
-                factor = reduce(np.multiply, (each[start:stop] for each in factors))
-                np.multiply(array[start:stop], factor, out=piece, casting="same_kind")
-                if empties:
-                    piece[np.abs(piece) < _SMALLEST] = 0
+        def make(part: Part, into: Array) -> None:
+            if isinstance(source, DerivedTensor):
+                source.make(part, into)
+                given = into
+            else:
+                given = np.asarray(stored_tensor(source).numpy())[part].astype(np.float32, copy=False)
+            factor = reduce(np.multiply, (each[part] for each in factors()))
+            np.multiply(given, factor, out=into, casting="same_kind")
+            if empties:
+                into[np.abs(into) < _SMALLEST] = 0
 
-            in_blocks(part, len(array), max(1, _BLOCK * len(array) // array.size))
-            return ir.tensor(held)
-
-        super().__init__(source, b"".join(f"2^{each.shape} ".encode() + each.tobytes() for each in powers), made)
+        super().__init__(source, b"".join(f"2^{each.shape} ".encode() + each.tobytes() for each in powers), make)
 
 
 def _factors(powers: Sequence[Ints], shape: tuple[int, ...]) -> list[Array]:

@@ -10,7 +10,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
-from halfwise.emulation.stepper import Step, Stepper, Store
+from halfwise.emulation.stepper import Step, Stepper
+from halfwise.emulation.store import Store
 from halfwise.precision.assignment import Assignment
 
 __all__ = ["DEPTH", "Overflow", "alike", "overflowed"]

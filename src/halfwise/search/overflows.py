@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from halfwise.core.counting import Counts
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, round_to
-from halfwise.emulation.stepper import Step, Stepper, Store
+from halfwise.emulation.stepper import Step, Stepper
+from halfwise.emulation.store import Store
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.absorption import Overflow, overflowed

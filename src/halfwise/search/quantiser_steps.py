@@ -60,7 +60,7 @@ class Movement:
         proto = onnx.ModelProto()
         proto.CopyFrom(written.proto)
         _move(proto.graph, by, self.sites.model.opset())
-        weights = {weight.name: self.emulator.widened(weight) for weight in written.weights}
+        weights = {weight.name: self.emulator.weights.of(weight) for weight in written.weights}
         session = Session(proto, weights, device=self.emulator.device, redraw=False)
         self.counter.add(len(self.feeds))
         wide = (widen_feeds(feed) for feed in self.feeds)

@@ -15,7 +15,8 @@ from halfwise.core.contents import tensors_in
 from halfwise.core.errors import InputError
 from halfwise.core.fast_casts import rounded
 from halfwise.core.formats import Format
-from halfwise.emulation.stepper import Stepper, Store
+from halfwise.emulation.stepper import Stepper
+from halfwise.emulation.store import Store
 from halfwise.precision.assignment import Assignment
 
 __all__ = ["ROOM", "revert_alone"]

@@ -14,7 +14,8 @@ from halfwise.core.cores import Helper
 from halfwise.core.formats import Format, round_to
 from halfwise.core.output_kinds import OutputKind
 from halfwise.emulation.branches import branch_taken
-from halfwise.emulation.stepper import Step, Stepper, Store
+from halfwise.emulation.stepper import Step, Stepper
+from halfwise.emulation.store import Store
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.absorption import Overflow, overflowed

@@ -10,7 +10,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.emulation.emulate import Emulator
-from halfwise.emulation.stepper import Step, Stepper, Store
+from halfwise.emulation.stepper import Step, Stepper
+from halfwise.emulation.store import Store
 from halfwise.model.families import PRODUCTS, RECURRENT
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites

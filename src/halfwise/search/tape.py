@@ -10,7 +10,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.set_aside import is_aside, set_aside
-from halfwise.emulation.stepper import Step, Stepper, Store
+from halfwise.emulation.stepper import Step, Stepper
+from halfwise.emulation.store import Store
 from halfwise.precision.assignment import Assignment
 from halfwise.search.large_weights import wants_gradient
 

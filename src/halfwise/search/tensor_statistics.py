@@ -21,7 +21,9 @@ from halfwise.core.counting import Counts, count, worst_counts
 from halfwise.core.errors import InputError
 from halfwise.core.powers import powers
 from halfwise.emulation.branches import branch_taken, is_walked
-from halfwise.emulation.stepper import Step, Stepper, Store
+from halfwise.emulation.stepper import Step, Stepper
+from halfwise.emulation.store import Store
+from halfwise.model.families import MOVES
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges
@@ -193,7 +195,7 @@ class StatisticsCollector:
         self._see(given)
 
     def take(self, step: Step) -> None:
-        self._see(step.outputs)
+        self._see(step.outputs, step.node.inputs[0] if step.node.op_type in MOVES and not step.node.domain else None)
         if is_walked(branch_taken(step.node, self._store), self._store):  # in steps of their own
             return
         inside = self._stepper.observe(step.node, self._store, self._sites.fmt)
@@ -207,11 +209,14 @@ class StatisticsCollector:
         powers = {value: each for value, (_, each) in found.items()}
         return TensorStatistics(self._sizes, tensors, powers, self._shapes, self._channels)
 
-    def _see(self, arrays: Mapping[ir.Value, Array]) -> None:
+    def _see(self, arrays: Mapping[ir.Value, Array], moved: ir.Value | None = None) -> None:
+        """`moved`: what holds the same values."""
         for value, array in arrays.items():
             if isinstance(array, np.ndarray):
                 self._sizes[value], self._shapes[value] = array.size, array.shape
-                if array.dtype == np.float32:
+                if moved in self._looked_at:
+                    self._looked_at[value] = self._looked_at[moved]
+                elif array.dtype == np.float32:
                     self._looked_at[value] = self._helper.ask(partial(_look_at, array), array.size)
 
 

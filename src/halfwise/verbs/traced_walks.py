@@ -16,7 +16,8 @@ from halfwise.core.counting import Counts, count
 from halfwise.core.formats import Format
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.kept_walks import KeptWalks
-from halfwise.emulation.stepper import Stepper, Store
+from halfwise.emulation.stepper import Stepper
+from halfwise.emulation.store import Store
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites

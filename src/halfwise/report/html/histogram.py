@@ -21,7 +21,7 @@ __all__ = ["WeightHistogram", "WeightLoss", "weigh"]
 
 _EXPONENTS = 256  # of FP32: the biased field; 0 is zero or subnormal, 255 not finite
 _BIAS = 127
-_BLOCK = 1 << 20  # elements that one thread looks at at a time
+_BLOCK = 1 << 22  # elements that one thread looks at at a time: of fewer, threads wait for each other's mappings
 _FIRST_SUBNORMAL, _FIRST_NORMAL, _LAST_BELOW = -24 + _BIAS, -14 + _BIAS, 15 + _BIAS
 _CACHED = 1 << 17  # pairs of elements that are worked on at once: of fewer, threads wait for each other
 _FIELD, _BYTE = np.uint64(0xFF), np.uint64(8)
