@@ -147,7 +147,7 @@ def test_a_model_that_is_not_run_in_the_end_takes_less() -> None:
     now[0] = 8.0
     for notify in told:
         notify("verifying")
-    assert [_seconds(text) for text in said] == [21, 17]
+    assert [_seconds(text) for text in said] == [21, 15]
 
 
 def test_a_large_model_is_written_and_looked_at_by_the_processor_however_fast_a_gpu_runs_it() -> None:
@@ -161,6 +161,28 @@ def test_a_large_model_is_written_and_looked_at_by_the_processor_however_fast_a_
     course.written()
     notify("writing the report")
     assert [_seconds(text) for text in said] == [32, 18]
+
+
+def test_a_large_model_is_looked_into_by_a_search_and_only_run_by_a_check() -> None:
+    """2 s a pass at first, and 5 s of each that looked into it."""
+    now, said, counter = [0.0], list[str](), RunCounter(40)
+    course = Course(counter, 1, check=4.0, runs=False, large=True)
+    notify = _following(said, course, now)
+    counter.add(2)
+    counter.look()
+    counter.hope(3)
+    now[0] = 4.0
+    notify("looking")  # 3 passes of 3 s, 4 of 2 s, and the end
+    counter.add(1)
+    now[0] = 9.0
+    notify("trying")  # 2 of 3 s, as all so far: about what the clock says
+    counter.add(2)
+    counter.found()
+    now[0] = 19.0
+    notify("verifying")
+    course.checked()
+    notify("writing")
+    assert [_seconds(text) for text in said] == [24, 19, 15, 7]
 
 
 def test_the_end_of_a_stream_runs_its_last_steps_alone() -> None:

@@ -88,18 +88,21 @@ class RepairSelector:
         have to be without them is not looked for then, as each set takes a walk through all weights."""
         if not rules or self.start or self.before or not self.context.emulator.streams(self.model):
             return None
+        asked, counter = (*self.feeds, *self.held_out), self.context.counter
+        together = asked if executions(asked) <= FEW else ()
+        follows = len(together or self.feeds) + 2 * FAITHFUL_ON + 1  # what is run where repairs are enough
+        counter.hope(len(self.feeds) + follows)
         search = self._search(self.context.sites(self.model, self.choices), ())
         lost = search.lost()
         plain = None if lost is None else Attempt(self.model, (), search, lost)
         if plain is None or not self._affords_attempt(plain):
             return None
         few = self.context.looked_at(search.sites, self.feeds) or self.feeds[:1]
-        self.context.counter.hope(len(self.feeds) + 2 * FAITHFUL_ON)  # what follows here, where repairs are enough
+        counter.hope(follows)
         found = self._places(self.model, rules, ranges_of(self.context.statistics(search.sites, few)))
         if not found or not math.isfinite(least_left(plain, found)):
             return None
-        asked = (*self.feeds, *self.held_out)
-        every = self._with_what_follows(plain, rules, found, asked if executions(asked) <= FEW else ())
+        every = self._with_what_follows(plain, rules, found, together)
         ratio = self._narrow(plain, every)
         if ratio is None or ratio > self.target_ratio:
             return None

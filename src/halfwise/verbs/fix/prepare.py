@@ -112,7 +112,8 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     weights = sites.model.weight_bytes
     runs = weights <= MOST_BYTES_RUN
     steps_run, last = executions(chosen.search), len(chosen.search)
-    course = Course(counter, steps_run, check_passes(chosen), runs, kept, weights, last)
+    large = emulator.streams(sites.model)
+    course = Course(counter, steps_run, check_passes(chosen), runs, kept, weights, last, large)
     teller.follow(course)
     tolerance = put.stated.tolerance
     return Prepared(

@@ -20,7 +20,8 @@ _TELLING = 0.25  # of a walk: its first parts may be the largest
 _FAR = 1.25  # times what is said, from which on it is corrected upwards where a step begins
 _PACE = 0.5  # of a search, whose end nobody knows: what was foreseen of the time that passes
 _WRITE, _RUN, _REPORT = 1.0, 3.5, 2.0  # passes that take as long as the steps which end a job
-_WRITE_LARGE, _REPORT_LARGE = 2.0, 2.5  # the same of a model that is too large to be run
+_WRITE_LARGE, _REPORT_LARGE = 1.5, 2.0  # the same of a model that is too large to be run
+_NODE_BY_NODE = 1.5  # times what a large model's run takes, at least: a pass that goes through it so
 _GIGABYTE_S = 0.5  # that either of these takes for each of its weights at least, as on a machine with a GPU
 
 
@@ -31,7 +32,7 @@ class Course:
     job takes at least what it took and that check, and what the least answer takes; and its budget at most: the
     geometric mean of the two is off by the least factor. Where an answer is hoped for, what it takes is known. `runs`
     says that the written model is run, too; `weights` are bytes. Of streams, whose samples are their steps, the end
-    runs the `last` ones only.
+    runs the `last` ones only. A `large` model is looked into in most passes of a search, and only run in a check.
     """
 
     def __init__(
@@ -43,13 +44,14 @@ class Course:
         kept: KeptWalks | None = None,
         weights: int = 0,
         last: int | None = None,
+        large: bool = False,
     ) -> None:
         self._counter, self._samples, self._check = counter, samples, check
         self._kept = kept or KeptWalks()
         self._writing, self._behind = (_WRITE, _RUN + _REPORT) if runs else (_WRITE_LARGE, _REPORT_LARGE)
         self._part = 1.0 if last is None else last / max(samples, 1)
         self._least = _GIGABYTE_S * weights / 1e9
-        self._is_written = False
+        self._large, self._is_checked, self._is_written = large, False, False
 
     def ending(self, run: float) -> float:
         """Seconds until the end from where the model is written, by those of a pass that only runs the model."""
@@ -58,6 +60,14 @@ class Course:
     def behind(self, run: float) -> float:
         """The same from where it is written."""
         return max(run * self._part * self._behind, self._least)
+
+    def searching(self, costs: PassCosts) -> float:
+        """Seconds of a pass of a search: as those of the latter half of what was done took."""
+        return max(costs.latest, _NODE_BY_NODE * costs.run) if self._large else costs.latest
+
+    def checking(self, costs: PassCosts) -> float:
+        """The same of the check: half of them are runs, and half as all passes were."""
+        return costs.run if self._large else (costs.mean + costs.run) / 2
 
     @property
     def done(self) -> float:
@@ -87,6 +97,8 @@ class Course:
     def left(self) -> tuple[float, float] | None:
         """Of the search, and of the check of what it finds; None where nobody knows."""
         counter = self._counter
+        if self._is_checked:
+            return 0.0, 0.0
         if counter.found_at is not None:
             return 0.0, max(counter.found_at / self._samples + self._check - self.done, 0.0)
         if not self.looks:
@@ -99,6 +111,9 @@ class Course:
         most = max(counter.most_passes * max(counter.a_pass / self._samples, 1.0), least)
         return max(math.sqrt(least * most) - self.done - self._check, 0.0), self._check
 
+    def checked(self) -> None:
+        self._is_checked = True
+
     def written(self) -> None:
         self._is_written = True
 
@@ -106,11 +121,10 @@ class Course:
 class Teller:
     """To call with a message: it is told with the runs spent and how long the rest takes, once that tells.
 
-    In a search a pass takes as long as those of the latter half of what was done, in the end of a job as long as its
-    first ones, which only run the model; half of the check is runs, half is as all passes were. Until an answer is
-    found or something is looked for, it is told what a job takes at least. What is said goes down with the clock,
-    though never below what a walk itself still takes. It is corrected downwards at once, and upwards where a step
-    begins and more is left.
+    In the end of a job a pass takes as long as its first ones, which only run the model. Until an answer is found or
+    something is looked for, it is told what a job takes at least. What is said goes down with the clock, though never
+    below what a walk itself still takes. It is corrected downwards at once, and upwards where a step begins and more
+    is left.
     """
 
     def __init__(self, notify: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -178,7 +192,7 @@ class Teller:
         self._known = True
         search, check = left
         costs = self._costs
-        seconds = costs.latest * search + (costs.mean + costs.run) / 2 * check + course.ending(costs.run)
+        seconds = course.searching(costs) * search + course.checking(costs) * check + course.ending(costs.run)
         pace = _PACE if course.looks and course.searches else 1.0
         return TimeLeft(seconds, now, least=course.searches and not course.looks, pace=pace)
 

@@ -41,6 +41,7 @@ def write(prepared: Prepared, found: Feedback) -> Written:
     request, candidate = prepared.request, found.candidate
     if request.model.files and not request.model.data_hash.begun.done():
         request.notify("reading all weights for their SHA-256")
+    prepared.course.checked()
     plan = _plan(prepared, found)
     assignment, typed, plan_path = kind_of(request.target).as_written(candidate.decision.assignment), None, None
     if request.out is not None:
