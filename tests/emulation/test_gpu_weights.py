@@ -26,6 +26,7 @@ from halfwise.emulation.weights import held_in_fp32
 from halfwise.model.model import load
 from halfwise.precision.rewrite import Weight
 from halfwise.precision.sites import Sites
+from halfwise.repair.scaled_constants import ScaledTensor
 from halfwise.search.tensor_statistics import tensor_statistics
 from tests.models.zoo import encoder
 
@@ -76,6 +77,22 @@ def test_they_are_what_they_are_here(
     assert weights.is_honest()
     got = weights.of(Weight("w", external(tmp_path / "data", array, kind), fmt)).numpy()
     assert np.array_equal(got, held_in_fp32(array, fmt), equal_nan=True) and got.shape == (30, 70)
+
+
+@pytest.mark.parametrize("fmt", [Format.FP16, Format.FP32])
+@pytest.mark.parametrize("free", [0, 1 << 20])
+def test_one_that_is_another_times_powers_of_two(fmt: Format, free: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    array = rng.standard_normal((30, 70)).astype(np.float32)
+    source = external(tmp_path / "data", array, ir.DataType.FLOAT)
+    rows, columns = rng.integers(-9, 19, (30, 1)), rng.integers(-9, 9, (70,))
+    expected = held_in_fp32(np.ldexp(array, rows + columns), fmt)
+    assert (np.abs(expected) == Format.FP16.max).any() == (fmt is Format.FP16)
+    weights = GpuWeights(Here(free), "cpu")
+    for powers in ([rows, columns], [rows + columns]):
+        weight = Weight("w", ScaledTensor(source, powers, empties=False), fmt)
+        assert weights.of(weight).numpy().tobytes() == expected.tobytes()
+    assert weights.of(Weight("w", ScaledTensor(source, [rows], empties=True), fmt)) is None  # is left to the processor
 
 
 def test_they_are_read_once_where_there_is_room(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,7 @@ from halfwise.core.formats import Format
 from halfwise.emulation.cuda_driver import open_cuda
 from halfwise.emulation.ort import Session, upload
 from halfwise.emulation.weights import Room, RoundedWeights, held_in_fp32
-from halfwise.model.weights import stored_tensor
+from halfwise.model.weights import DerivedTensor, stored_tensor
 from halfwise.precision.rewrite import Weight
 
 __all__ = ["GpuWeights", "Memory", "gpu_weights", "on_gpu"]
@@ -32,6 +33,8 @@ Array = NDArray[Any]
 
 _PIECE = 1 << 22  # bytes that a thread reads at a time: most weights are of several pieces
 _ROUNDED = 1 << 25  # elements that the GPU rounds at a time
+_MULTIPLIED = 1 << 27  # elements that it multiplies at a time, and all of a weight
+_WIDE = onnx.TensorProto.FLOAT
 _SHARE = 0.4  # of the GPU's free memory that weights may take which are kept: as much again may be lost between them
 _SINGLE, _HALF = np.dtype(np.float32), np.dtype(np.float16)
 _PROBE = (1 + 2.0**-11, 1 + 3 * 2.0**-11, 2.0**-25, 3 * 2.0**-26, 65519.99, 65520.0, -7e4, -0.0, -np.inf, np.nan)
@@ -68,11 +71,14 @@ class GpuWeights:
         for _ in range(cores()):
             self._lanes.put(_Lane(memory.reachable(_PIECE), memory.allocate(_PIECE)))
         self._one = threading.Lock()  # that rounds
-        self._rounding = {dtype: self._session(dtype) for dtype in (_SINGLE, _HALF)}
+        self._rounding = {dtype: self._session(_rounding(dtype)) for dtype in (_SINGLE, _HALF)}
+        self._products: dict[tuple[int, Format], Session] = {}
 
     def of(self, weight: Weight) -> Any:
         """As the runtime takes it; None where that is not known here."""
         tensor = stored_tensor(weight.tensor)
+        if isinstance(tensor, DerivedTensor):
+            return self._product(tensor, weight.fmt)
         if not isinstance(tensor, ir.ExternalTensor) or weight.fmt not in (Format.FP32, Format.FP16):
             return None
         stored = np.dtype(tensor.dtype.numpy())
@@ -92,6 +98,39 @@ class GpuWeights:
             source, target = kept.data_ptr() + start * stored.itemsize, made.data_ptr() + start * _SINGLE.itemsize
             self._round(stored, source, target, min(_ROUNDED, tensor.size - start))
         return made
+
+    def _product(self, tensor: DerivedTensor, fmt: Format | None) -> Any:
+        """The same of another weight times factors."""
+        factors, source = tensor.factors(), stored_tensor(tensor.source)
+        if not isinstance(source, ir.ExternalTensor) or source.dtype is not ir.DataType.FLOAT or not factors:
+            return None
+        if (
+            fmt not in (Format.FP32, Format.FP16)
+            or source.size > _MULTIPLIED
+            or {f.dtype for f in factors} != {_SINGLE}
+        ):
+            return None
+        given = self._held(source, _SINGLE)
+        if given is None:
+            given = self._empty(source, _SINGLE)
+            self._bring(source, _SINGLE, given.data_ptr(), as_it_is=True)
+        self._memory.enter()
+        made = self._empty(source, _SINGLE)
+        session = self._multiplying(len(factors), fmt)
+        binding = session._session.io_binding()
+        binding.bind_ortvalue_input("x", given)
+        for number, factor in enumerate(factors):
+            there = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(factor), self._device, 0)
+            binding.bind_ortvalue_input(f"factor{number}", there)
+        binding.bind_ortvalue_output("y", made)
+        self._run(session, binding)
+        return made
+
+    def _multiplying(self, factors: int, fmt: Format) -> Session:
+        key = factors, fmt
+        if key not in self._products:
+            self._products[key] = self._session(_multiplying(factors, rounded=fmt is Format.FP16))
+        return self._products[key]
 
     def _held(self, tensor: ir.ExternalTensor, stored: np.dtype[Any]) -> ort.OrtValue | None:
         """As it is stored, where there is room for it."""
@@ -136,35 +175,58 @@ class GpuWeights:
         return bool(np.array_equal(made.numpy(), held_in_fp32(given, Format.FP16), equal_nan=True))
 
     def _round(self, stored: np.dtype[Any], source: int, target: int, size: int) -> None:
-        session = self._rounding[stored]._session
-        binding = session.io_binding()
+        session = self._rounding[stored]
+        binding = session._session.io_binding()
         binding.bind_input("x", self._device, 0, stored.type, (size,), source)
         binding.bind_output("y", self._device, 0, np.float32, (size,), target)
-        with self._one:
-            session.run_with_iobinding(binding)
+        self._run(session, binding)
 
-    def _session(self, stored: np.dtype[Any]) -> Session:
-        return Session(_rounding(stored), threads=1, device="cuda" if self._device == "cuda" else "cpu")
+    def _run(self, session: Session, binding: Any) -> None:
+        with self._one:
+            session._session.run_with_iobinding(binding)
+
+    def _session(self, proto: onnx.ModelProto) -> Session:
+        return Session(proto, threads=1, device="cuda" if self._device == "cuda" else "cpu")
 
 
 def _rounding(stored: np.dtype[Any]) -> onnx.ModelProto:
-    """FP32 to FP16 and back, finite values beyond its range clamped; what is stored in FP16 is only widened."""
-    wide, half = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
-    constants = {"least": -Format.FP16.max, "most": Format.FP16.max, "zero": 0.0}
-    nodes = [
-        helper.make_node("Clip", ["x", "least", "most"], ["near"]),
-        helper.make_node("Cast", ["near"], ["narrow"], to=half),
-        helper.make_node("Cast", ["narrow"], ["rounded"], to=wide),
-        helper.make_node("Sub", ["x", "x"], ["nothing"]),
-        helper.make_node("Equal", ["nothing", "zero"], ["finite"]),
-        helper.make_node("Where", ["finite", "rounded", "x"], ["y"]),
-    ]
+    """FP32 to FP16 and back; what is stored in FP16 is only widened."""
     if stored == _HALF:
-        constants, nodes = {}, [helper.make_node("Cast", ["x"], ["y"], to=wide)]
+        return _model([helper.make_node("Cast", ["x"], ["y"], to=_WIDE)], {"x": onnx.TensorProto.FLOAT16})
+    return _model(_rounded("x"), {"x": _WIDE})
+
+
+def _multiplying(factors: int, *, rounded: bool) -> onnx.ModelProto:
+    """Times factors, and then the same."""
+    names = [f"factor{number}" for number in range(factors)]
+    products = [f"product{number}" for number in range(factors)]
+    nodes = [
+        helper.make_node("Mul", [product, factor], [target])
+        for product, factor, target in zip(["x", *products], names, products, strict=False)
+    ]
+    last = products[-1]
+    end = _rounded(last) if rounded else [helper.make_node("Identity", [last], ["y"])]
+    return _model([*nodes, *end], dict.fromkeys(["x", *names], _WIDE))
+
+
+def _rounded(name: str) -> list[onnx.NodeProto]:
+    """To FP16 and back, finite values beyond its range clamped."""
+    return [
+        helper.make_node("Clip", [name, "least", "most"], ["near"]),
+        helper.make_node("Cast", ["near"], ["narrow"], to=onnx.TensorProto.FLOAT16),
+        helper.make_node("Cast", ["narrow"], ["rounded"], to=_WIDE),
+        helper.make_node("Sub", [name, name], ["nothing"]),
+        helper.make_node("Equal", ["nothing", "zero"], ["finite"]),
+        helper.make_node("Where", ["finite", "rounded", name], ["y"]),
+    ]
+
+
+def _model(nodes: Sequence[onnx.NodeProto], inputs: Mapping[str, int]) -> onnx.ModelProto:
+    constants = {"least": -Format.FP16.max, "most": Format.FP16.max, "zero": 0.0}
     held = [numpy_helper.from_array(np.array(number, np.float32), name) for name, number in constants.items()]
-    kinds = {"x": half if stored == _HALF else wide, "y": wide}
-    ends = [helper.make_tensor_value_info(name, kind, ["n"]) for name, kind in kinds.items()]
-    graph = helper.make_graph(nodes, "rounding", ends[:1], ends[1:], held)
+    read = {name for each in nodes for name in each.input}
+    ends = [helper.make_tensor_value_info(name, kind, None) for name, kind in {**inputs, "y": _WIDE}.items()]
+    graph = helper.make_graph(nodes, "weight", ends[:-1], ends[-1:], [each for each in held if each.name in read])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 

@@ -17,7 +17,7 @@ from halfwise.core.formats import Format, format_of_dtype, round_to
 from halfwise.core.freed_memory import give_back_memory
 from halfwise.core.set_aside import written_aside
 from halfwise.model.weight_facts import fact_of_weight
-from halfwise.model.weights import DerivedTensor, Part, rows_of, stored_tensor
+from halfwise.model.weights import DerivedTensor, Making, Part, rows_of, stored_tensor
 from halfwise.precision.rewrite import Weight
 
 __all__ = ["Room", "RoundedWeights", "held_in_fp32"]
@@ -122,7 +122,7 @@ class RoundedWeights:
         for start, end in pairwise(_even_ends(shape[axis], least)):
             part = (slice(None), slice(start, end)) if axis else (slice(start, end),)
             self.room.clear((end - start) * shape[1 - axis])
-            held, clamped = _part_held(source, part, fmt, self.room, looked=looked)
+            held, clamped = _part_held(tensor, source, part, fmt, self.room, looked=looked)
             lost = lost or clamped
             yield held
         if not lost:
@@ -137,7 +137,7 @@ class RoundedWeights:
     def _held(self, tensor: ir.TensorProtocol, fmt: Format, room: Room | None) -> Array:
         """What is seen once to be within the format is not looked at again."""
         known = (tensor, fmt) in self._within
-        held, clamped = _part_held(_source(tensor), (), fmt, room, looked=not known)
+        held, clamped = _part_held(tensor, _source(tensor), (), fmt, room, looked=not known)
         if not clamped:
             self._within.add((tensor, fmt))
         return held
@@ -190,18 +190,18 @@ def held_in_fp32(stored: Array, fmt: Format, room: Room | None = None) -> Array:
     return _held(stored, fmt, room, looked=True)[0]
 
 
-def _source(tensor: ir.TensorProtocol) -> Array | DerivedTensor:
-    return tensor if isinstance(tensor, DerivedTensor) else np.asarray(tensor.numpy())
+def _source(tensor: ir.TensorProtocol) -> Array | Making:
+    return tensor.begin() if isinstance(tensor, DerivedTensor) else np.asarray(tensor.numpy())
 
 
 def _part_held(
-    source: Array | DerivedTensor, part: Part, fmt: Format, room: Room | None, *, looked: bool
+    tensor: ir.TensorProtocol, source: Array | Making, part: Part, fmt: Format, room: Room | None, *, looked: bool
 ) -> tuple[Array, bool]:
     """A weight or a part of it, and whether any value was clamped. What is made of another weight is made and rounded
     in one place."""
     if isinstance(source, np.ndarray):
         return _held(source[part] if part else source, fmt, room, looked=looked)
-    whole = source.shape.numpy()
+    whole = tensor.shape.numpy()
     rows, *others = (*part, *(slice(None) for _ in whole[len(part) :]))
     first, last, _ = rows.indices(whole[0])
     shape = (last - first, *(len(range(*each.indices(size))) for each, size in zip(others, whole[1:], strict=True)))
@@ -209,10 +209,10 @@ def _part_held(
 
     def make(start: int, stop: int) -> bool:
         kept = held[start:stop]
-        source.make((slice(first + start, first + stop), *others), kept)
+        source((slice(first + start, first + stop), *others), kept)
         return fmt is not Format.FP32 and _rounded_there(kept, fmt, looked=looked)
 
-    return held, any(in_blocks(make, shape[0], rows_of(source)))
+    return held, any(in_blocks(make, shape[0], rows_of(tensor)))
 
 
 def _rounded_there(kept: Array, fmt: Format, *, looked: bool) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -19,6 +19,7 @@ from halfwise.core.formats import Format, cast_to
 
 __all__ = [
     "DerivedTensor",
+    "Making",
     "Part",
     "WidenedTensor",
     "convert_array",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 Part = tuple[slice, ...]  # of an array, along its first axes
+Making = Callable[[Part, NDArray[Any]], object]
 
 _PIECE_BYTES = 4 << 20
 _BLOCK = 1 << 18  # elements that are made together
@@ -43,17 +45,24 @@ _KEPT = 1 << 14  # elements of a weight that rules look at often
 class DerivedTensor(ir.LazyTensor):
     """A weight of FP32 made of another one whenever it is read; the two and `recipe` say which values these are.
 
-    `make` writes the part at an index into an array.
+    `begin` reads the source, and gives what writes the part at an index into an array; `factors`, where there are any,
+    make it of the source.
     """
 
-    def __init__(self, source: ir.TensorProtocol, recipe: bytes, make: Callable[[Part, NDArray[Any]], object]) -> None:
+    def __init__(
+        self,
+        source: ir.TensorProtocol,
+        recipe: bytes,
+        begin: Callable[[], Making],
+        factors: Callable[[], Sequence[NDArray[Any]]] = tuple,
+    ) -> None:
         def whole() -> ir.TensorProtocol:
-            made = np.empty(self.shape.numpy(), np.float32)
+            made, make = np.empty(self.shape.numpy(), np.float32), begin()
             in_blocks(lambda start, stop: make((slice(start, stop),), made[start:stop]), len(made), rows_of(self))
             return ir.tensor(made)
 
         super().__init__(whole, ir.DataType.FLOAT, ir.Shape(source.shape.numpy()), cache=False)
-        self.source, self.recipe, self.make = source, recipe, make
+        self.source, self.recipe, self.begin, self.factors = source, recipe, begin, factors
 
 
 class WidenedTensor(ir.LazyTensor):
@@ -119,8 +128,15 @@ def weight_content(tensor: ir.TensorProtocol, fmt: Format | None) -> Iterator[tu
         starts = range(0, tensor.nbytes, _PIECE_BYTES)
         yield from ahead(lambda start: _piece(tensor, start, fmt), starts)
     elif isinstance(tensor, DerivedTensor):
-        rows = rows_of(tensor)
-        yield from ahead(lambda start: _made(tensor, start, rows, fmt), range(0, tensor.shape.numpy()[0], rows))
+        (whole, *others), rows, make = tensor.shape.numpy(), rows_of(tensor), tensor.begin()
+
+        def made(start: int) -> tuple[memoryview, bool]:
+            piece = np.empty((min(rows, whole - start), *others), np.float32)
+            make((slice(start, start + rows),), piece)
+            narrow, clamped = convert_array(piece, fmt or Format.FP32)
+            return narrow.reshape(-1).view(np.uint8).data, clamped
+
+        yield from ahead(made, range(0, whole, rows))
     elif fmt is None:
         yield bytes(tensor.tobytes()), False
     else:
@@ -149,14 +165,6 @@ def _room() -> bytearray:
         return _ROOMS.get_nowait()
     except Empty:
         return bytearray(_PIECE_BYTES)
-
-
-def _made(tensor: DerivedTensor, start: int, rows: int, fmt: Format | None) -> tuple[memoryview, bool]:
-    count, *others = tensor.shape.numpy()
-    piece = np.empty((min(rows, count - start), *others), np.float32)
-    tensor.make((slice(start, start + rows),), piece)
-    narrow, clamped = convert_array(piece, fmt or Format.FP32)
-    return narrow.reshape(-1).view(np.uint8).data, clamped
 
 
 def to_tensor_proto(name: str, array: NDArray[Any], fmt: Format) -> onnx.TensorProto:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.cores import in_blocks
 from halfwise.model.weight_facts import fact_of_weight
-from halfwise.model.weights import DerivedTensor, Part, stored_tensor
+from halfwise.model.weights import DerivedTensor, Making, Part, stored_tensor
 from halfwise.repair.scale_blocks import is_large
 
 __all__ = ["Scaled", "ScaledTensor", "spread_over", "times_powers"]
@@ -43,27 +43,32 @@ class ScaledTensor(DerivedTensor):
     """A large weight of FP32 times 2^powers; what is below FP32's normal numbers then is 0."""
 
     def __init__(self, source: ir.TensorProtocol, powers: Sequence[Ints], *, empties: bool) -> None:
-        factors = cache(lambda: _factors(powers, tuple(source.shape.numpy())))
+        factors, shape = cache(lambda: _factors(powers)), tuple(source.shape.numpy())
 
-        def make(part: Part, into: Array) -> None:
-            if isinstance(source, DerivedTensor):
-                source.make(part, into)
-                given = into
-            else:
-                given = np.asarray(stored_tensor(source).numpy())[part].astype(np.float32, copy=False)
-            factor = reduce(np.multiply, (each[part] for each in factors()))
-            np.multiply(given, factor, out=into, casting="same_kind")
-            if empties:
-                into[np.abs(into) < _SMALLEST] = 0
+        def begin() -> Making:
+            before = source.begin() if isinstance(source, DerivedTensor) else None
+            stored = None if before else np.asarray(stored_tensor(source).numpy())
 
-        super().__init__(source, b"".join(f"2^{each.shape} ".encode() + each.tobytes() for each in powers), make)
+            def make(part: Part, into: Array) -> None:
+                if before is not None:
+                    before(part, into)
+                given = into if stored is None else stored[part].astype(np.float32, copy=False)
+                factor = reduce(np.multiply, (np.broadcast_to(each, shape)[part] for each in factors()))
+                np.multiply(given, factor, out=into, casting="same_kind")
+                if empties:
+                    into[np.abs(into) < _SMALLEST] = 0
+
+            return make
+
+        recipe = b"".join(f"2^{each.shape} ".encode() + each.tobytes() for each in powers)
+        super().__init__(source, recipe, begin, tuple if empties else factors)
 
 
-def _factors(powers: Sequence[Ints], shape: tuple[int, ...]) -> list[Array]:
+def _factors(powers: Sequence[Ints]) -> list[Array]:
     """2^powers, of FP32 where all their products are normal numbers of it."""
     most = sum(int(np.abs(each).max(initial=0)) for each in powers)
     dtype = np.float32 if most < _NORMAL else np.float64
-    return [np.broadcast_to(np.exp2(each.astype(dtype)), shape) for each in powers]
+    return [np.exp2(each.astype(dtype)) for each in powers]
 
 
 _Key = tuple[tuple[tuple[int, ...], bytes], ...]
