@@ -102,13 +102,10 @@ class GpuWeights:
     def _product(self, tensor: DerivedTensor, fmt: Format | None) -> Any:
         """The same of another weight times factors."""
         factors, source = tensor.factors(), stored_tensor(tensor.source)
-        if not isinstance(source, ir.ExternalTensor) or source.dtype is not ir.DataType.FLOAT or not factors:
+        if not isinstance(source, ir.ExternalTensor) or source.dtype is not ir.DataType.FLOAT:
             return None
-        if (
-            fmt not in (Format.FP32, Format.FP16)
-            or source.size > _MULTIPLIED
-            or {f.dtype for f in factors} != {_SINGLE}
-        ):
+        fits = source.size <= _MULTIPLIED and {each.dtype for each in factors} == {_SINGLE}
+        if fmt not in (Format.FP32, Format.FP16) or not fits:
             return None
         given = self._held(source, _SINGLE)
         if given is None:
