@@ -124,3 +124,18 @@ def test_a_guard_that_is_left_is_told_as_scan_tells_it() -> None:
 def test_so_is_one_that_the_user_forces() -> None:
     made = fix(attention(), GRAPHS, force=["name:n_guarded", "name:n_y"], repairs="none")
     assert {NoteKind.OVERFLOW_LEFT, NoteKind.GUARD_VANISHES} <= set(kinds(made.notes))
+
+
+def test_nothing_is_told_of_a_guard_of_weights_alone() -> None:
+    """As of the frequency of a periodic activation, 1 / (exp(a) + epsilon)."""
+    weights = [weight("a", np.linspace(-1, 1, WIDTH, dtype=np.float32)), weight("least", np.float32(1e-9))]
+    nodes = [
+        node("Exp", "a", "grown"),
+        node("Add", "grown least", "guarded"),
+        node("Mul", "x guarded", "phase"),
+        node("Sin", "phase", "wave"),
+        node("Div", "wave guarded", "y"),
+    ]
+    shape = (NODES, WIDTH)
+    made = fix(model(nodes, [value("x", shape=shape)], [value("y", shape=shape)], weights), [{"x": GRAPHS[0]["x"]}])
+    assert made.met and NoteKind.GUARD_VANISHES not in kinds(made.notes)
