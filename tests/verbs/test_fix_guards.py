@@ -139,3 +139,57 @@ def test_nothing_is_told_of_a_guard_of_weights_alone() -> None:
     shape = (NODES, WIDTH)
     made = fix(model(nodes, [value("x", shape=shape)], [value("y", shape=shape)], weights), [{"x": GRAPHS[0]["x"]}])
     assert made.met and NoteKind.GUARD_VANISHES not in kinds(made.notes)
+
+
+def normalised(behind_a_layer: bool = False, epsilon: float = 1e-5) -> onnx.ModelProto:
+    """A forecast of a series without its mean and deviation, which are given back to it."""
+    rng = np.random.default_rng(1)
+    weights = [
+        weight("mix", np.eye(WIDTH, dtype=np.float32) + rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) / 8),
+        weight("w", rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) / 3),
+        weight("least", np.float32(epsilon)),
+        weight("along", np.array([1])),
+    ]
+    nodes = [
+        *([node("MatMul", "x mix", "series")] if behind_a_layer else [node("Identity", "x", "series")]),
+        node("ReduceMean", "series along", "mean"),
+        node("Sub", "series mean", "off"),
+        node("ReduceMean", "off along", "nothing"),
+        node("Sub", "off nothing", "centred"),
+        node("Mul", "centred centred", "squares"),
+        node("ReduceMean", "squares along", "variance"),
+        node("Add", "variance least", "guarded"),
+        node("Sqrt", "guarded", "deviation"),
+        node("Div", "off deviation", "even"),
+        node("MatMul", "even w", "made"),
+        node("Mul", "made deviation", "wide"),
+        node("Add", "wide mean", "y"),
+    ]
+    shape = ("series", WIDTH)
+    return model(nodes, [value("x", shape=shape)], [value("y", shape=shape)], weights, opset=18)
+
+
+def series(seed: int, size: float = 5e3) -> Feed:
+    rng = np.random.default_rng(seed)
+    return {"x": (size * (1 + 0.3 * rng.standard_normal((6, WIDTH)))).astype(np.float32)}
+
+
+def test_a_flat_series_is_no_nan_though_its_variance_is_scaled(tmp_path: Path) -> None:
+    made = fix(normalised(), [series(seed) for seed in range(4)], out=tmp_path / "out")
+    assert {repair.rule for repair in made.plan.repairs} == {"HW405"}
+    flat = series(9)["x"]
+    flat[2] = 5e3
+    right = ort.InferenceSession(normalised().SerializeToString(), providers=["CPUExecutionProvider"])
+    wanted = np.asarray(right.run(None, {"x": flat})[0])
+    assert made.met and np.linalg.norm(answer(tmp_path / "out", {"x": flat}) - wanted) <= 0.01 * np.linalg.norm(wanted)
+
+
+def test_a_guard_of_how_an_input_varies_is_kept_and_of_a_hidden_layer_told() -> None:
+    """A silent input is usual; that a trained layer gives the same everywhere is not."""
+    inputs = [series(seed, 3.0) for seed in range(4)]
+    made = fix(normalised(epsilon=1e-9), inputs, repairs="none")
+    assert made.met and {"n_guarded", "n_deviation"} == set(made.fp32_nodes)  # its root is no smaller than FP16
+    assert NoteKind.GUARD_VANISHES not in kinds(made.notes)
+    made = fix(normalised(behind_a_layer=True, epsilon=1e-9), inputs, repairs="none")
+    assert made.met and "n_guarded" not in made.fp32_nodes
+    assert NoteKind.GUARD_VANISHES in kinds(made.notes)

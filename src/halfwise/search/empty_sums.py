@@ -1,4 +1,5 @@
-"""Guards that a format rounds to zero, of sums that another input may leave empty: a graph's node without edges."""
+"""Guards that a format rounds to zero, of sums that another input may leave zero: those of a graph's node without
+edges, and of what an input itself is divided by, as the deviation of a channel that is silent."""
 
 from __future__ import annotations
 
@@ -14,6 +15,9 @@ from halfwise.precision.sites import Sites
 __all__ = ["unguarded"]
 
 _SCATTERS = movers(Move.SCATTER)
+_REDUCED = frozenset({"ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMin"})
+_BY_ALL = frozenset({"Add", "Sub", "Mul", "Div"})  # of what all inputs hold
+_BY_FIRST = frozenset({"Abs", "Pow", "Sqrt", *FROM_FIRST})
 
 
 def unguarded(sites: Sites) -> Mapping[ir.Value, frozenset[ir.Node]]:
@@ -21,14 +25,15 @@ def unguarded(sites: Sites) -> Mapping[ir.Value, frozenset[ir.Node]]:
     all in FP32, keep the guard."""
     found: dict[ir.Value, frozenset[ir.Node]] = {}
     graph = sites.model.graph
-    if not any(_adds(node) for node in graph):
+    if not any(_adds(node) or node.op_type in _REDUCED for node in graph):
         return found
     view = View(sites.model)
-    for guard in find_guards(view, sites.fmt.smallest_subnormal / 2):
+    lost = sites.fmt.smallest_subnormal / 2
+    for guard in find_guards(view, lost):
         reader, before = guard.nodes[-1], guard.nodes[-2]
         value = next(each for each in reader.inputs if each is not None and view.origin(each) in before.outputs)
-        if reader.graph is graph and _may_be_empty(view, guard.value):
-            found[value] = found.get(value, frozenset()) | frozenset(guard.nodes)
+        if reader.graph is graph and (_may_be_empty(view, guard.value) or _of_an_input(view, guard.value)):
+            found[value] = found.get(value, frozenset()) | frozenset(guard.lost_in(lost))
     return found
 
 
@@ -37,6 +42,26 @@ def _may_be_empty(view: View, value: ir.Value) -> bool:
     value = behind(value, FROM_FIRST) or value
     node = value.producer()
     return node is not None and _adds(node) and _is_zero(view, node.inputs[0])
+
+
+def _of_an_input(view: View, value: ir.Value) -> bool:
+    """Whether it is reduced from what a float input holds, without a weight: a silent or flat input leaves 0."""
+    waiting, seen, reduced = [value], set[ir.Value](), False
+    while waiting:
+        each = waiting.pop()
+        node = each.producer()
+        if node is None:
+            if not each.is_graph_input() or each.dtype is not ir.DataType.FLOAT:
+                return False
+        elif node.domain or node.op_type not in _REDUCED | _BY_ALL | _BY_FIRST:
+            return False
+        else:
+            reduced |= node.op_type in _REDUCED
+            read = node.inputs if node.op_type in _BY_ALL else node.inputs[:1]
+            more = [source for source in read if source is not None and view.scalar(source) is None]
+            waiting += [source for source in more if source not in seen]
+            seen.update(more)
+    return reduced
 
 
 def _adds(node: ir.Node) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -25,6 +26,15 @@ class Guard:
     epsilon: float
     nodes: tuple[ir.Node, ...]
     guards: str
+
+    def lost_in(self, below: float) -> tuple[ir.Node, ...]:
+        """Those that hold it or read it while it is smaller: a root behind it may make it large enough."""
+        held = self.epsilon
+        for place, node in enumerate(self.nodes):
+            held = math.sqrt(held) if node.op_type == "Sqrt" else held
+            if held >= below:
+                return self.nodes[: place + 1]
+        return self.nodes
 
 
 def find_guards(view: View, below: float) -> Iterator[Guard]:

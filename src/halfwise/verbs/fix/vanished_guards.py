@@ -18,13 +18,14 @@ _UNSTEADY = CONTROL_FLOW.union(RANDOM)  # no matter of what is read alone
 
 
 def vanished_guards(sites: Sites, kept: Collection[ir.Node]) -> Iterator[Note]:
-    """Of each epsilon that is 0 because not all nodes from it to what it guards are `kept` in FP32. What is computed of
+    """Of each epsilon that is 0 because not all nodes that hold it so small are `kept` in FP32. What is computed of
     weights alone was seen: no other input needs a guard there."""
     groups: dict[tuple[float, str], dict[str, None]] = {}
     of_weights = _of_weights(sites)
-    for guard in find_guards(View(sites.model), sites.fmt.smallest_subnormal / 2):
+    lost = sites.fmt.smallest_subnormal / 2
+    for guard in find_guards(View(sites.model), lost):
         node = guard.nodes[0]
-        if node not in of_weights and any(sites.of[each].free and each not in kept for each in guard.nodes):
+        if node not in of_weights and any(sites.of[each].free and each not in kept for each in guard.lost_in(lost)):
             groups.setdefault((guard.epsilon, guard.guards), {})[node.name or ""] = None
     for (epsilon, guards), nodes in groups.items():
         yield Note.of(NoteKind.GUARD_VANISHES, epsilon=epsilon, count=len(nodes), guards=guards, nodes=list(nodes))
