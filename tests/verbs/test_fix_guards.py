@@ -149,9 +149,11 @@ def normalised(behind_a_layer: bool = False, epsilon: float = 1e-5) -> onnx.Mode
         weight("w", rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) / 3),
         weight("least", np.float32(epsilon)),
         weight("along", np.array([1])),
+        weight("bias", rng.standard_normal(WIDTH).astype(np.float32)),
     ]
+    layer = [node("MatMul", "x mix", "mixed"), node("Add", "mixed bias", "series")]
     nodes = [
-        *([node("MatMul", "x mix", "series")] if behind_a_layer else [node("Identity", "x", "series")]),
+        *(layer if behind_a_layer else [node("Identity", "x", "series")]),
         node("ReduceMean", "series along", "mean"),
         node("Sub", "series mean", "off"),
         node("ReduceMean", "off along", "nothing"),
@@ -193,3 +195,30 @@ def test_a_guard_of_how_an_input_varies_is_kept_and_of_a_hidden_layer_told() -> 
     made = fix(normalised(behind_a_layer=True, epsilon=1e-9), inputs, repairs="none")
     assert made.met and "n_guarded" not in made.fp32_nodes
     assert NoteKind.GUARD_VANISHES in kinds(made.notes)
+
+
+def spectrum(biased: bool) -> onnx.ModelProto:
+    """The logarithm of the power of a signal in a few bands."""
+    rng = np.random.default_rng(2)
+    weights = [
+        weight("bands", rng.standard_normal((4, 1, 9)).astype(np.float32)),
+        weight("least", np.float32(1e-10)),
+        weight("shift", np.ones(4, np.float32)),
+    ]
+    nodes = [
+        node("Conv", "x bands shift" if biased else "x bands", "amplitude"),
+        node("Mul", "amplitude amplitude", "power"),
+        node("Max", "power least", "guarded"),
+        node("Log", "guarded", "y"),
+    ]
+    return model(nodes, [value("x", shape=(1, 1, 200))], [value("y", shape=(1, 4, 192))], weights)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_power_of_a_silent_signal_keeps_its_guard(biased: bool, tmp_path: Path) -> None:
+    signals = [{"x": np.random.default_rng(seed).standard_normal((1, 1, 200)).astype(np.float32)} for seed in range(4)]
+    made = fix(spectrum(biased), signals, repairs="none", out=tmp_path / "out")
+    assert made.met and ({"n_guarded", "n_y"} <= set(made.fp32_nodes)) is not biased
+    if not biased:
+        silent = answer(tmp_path / "out", {"x": np.zeros((1, 1, 200), np.float32)})
+        assert np.allclose(silent, np.log(1e-10), rtol=1e-2)

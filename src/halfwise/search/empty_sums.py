@@ -1,5 +1,5 @@
-"""Guards that a format rounds to zero, of sums that another input may leave zero: those of a graph's node without
-edges, and of what an input itself is divided by, as the deviation of a channel that is silent."""
+"""Guards that a format rounds to zero, of what another input may leave zero: the sums of a graph's node without edges,
+and what an input itself is divided by or taken the logarithm of, as the deviation or the power of a silent channel."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from halfwise.precision.sites import Sites
 __all__ = ["unguarded"]
 
 _SCATTERS = movers(Move.SCATTER)
-_REDUCED = frozenset({"ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMin"})
-_BY_ALL = frozenset({"Add", "Sub", "Mul", "Div"})  # of what all inputs hold
-_BY_FIRST = frozenset({"Abs", "Pow", "Sqrt", *FROM_FIRST})
+_OF_ALL = frozenset({"Add", "Sub", "Concat"})
+_OF_PRODUCT = frozenset({"Mul", "MatMul", "Conv", "Gemm"})  # a weight leaves zero what is zero, a bias does not
+_REDUCED = frozenset(f"Reduce{how}" for how in ("L1", "L2", "Max", "Mean", "Min", "Sum", "SumSquare"))
+_OF_FIRST = FROM_FIRST | _REDUCED | {"Abs", "Div", "Pow", "Relu", "Sqrt"}
+_PASSED = _OF_ALL | _OF_PRODUCT | _OF_FIRST
 
 
 def unguarded(sites: Sites) -> Mapping[ir.Value, frozenset[ir.Node]]:
@@ -25,8 +27,6 @@ def unguarded(sites: Sites) -> Mapping[ir.Value, frozenset[ir.Node]]:
     all in FP32, keep the guard."""
     found: dict[ir.Value, frozenset[ir.Node]] = {}
     graph = sites.model.graph
-    if not any(_adds(node) or node.op_type in _REDUCED for node in graph):
-        return found
     view = View(sites.model)
     lost = sites.fmt.smallest_subnormal / 2
     for guard in find_guards(view, lost):
@@ -45,23 +45,27 @@ def _may_be_empty(view: View, value: ir.Value) -> bool:
 
 
 def _of_an_input(view: View, value: ir.Value) -> bool:
-    """Whether it is reduced from what a float input holds, without a weight: a silent or flat input leaves 0."""
-    waiting, seen, reduced = [value], set[ir.Value](), False
+    """Whether it is 0 where a float input is, or where that is flat: a silent channel, a signal that hangs."""
+    waiting, seen = [value], set[ir.Value]()
     while waiting:
         each = waiting.pop()
         node = each.producer()
         if node is None:
             if not each.is_graph_input() or each.dtype is not ir.DataType.FLOAT:
                 return False
-        elif node.domain or node.op_type not in _REDUCED | _BY_ALL | _BY_FIRST:
+            continue
+        if node.domain or node.op_type not in _PASSED:
             return False
-        else:
-            reduced |= node.op_type in _REDUCED
-            read = node.inputs if node.op_type in _BY_ALL else node.inputs[:1]
-            more = [source for source in read if source is not None and view.scalar(source) is None]
-            waiting += [source for source in more if source not in seen]
-            seen.update(more)
-    return reduced
+        read = [source for source in node.inputs if source is not None]
+        if node.op_type in _OF_PRODUCT:
+            if len(read) > 2:
+                return False
+            read = [source for source in read if not source.is_initializer()]
+        elif node.op_type not in _OF_ALL:
+            read = read[:1]
+        waiting += [source for source in read if source not in seen]
+        seen.update(read)
+    return True
 
 
 def _adds(node: ir.Node) -> bool:
