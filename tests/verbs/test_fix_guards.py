@@ -22,8 +22,11 @@ NODES, WIDTH = 12, 8
 Feed = Mapping[str, NDArray[Any]]
 
 
-def attention(by_edge: bool = False, epsilon: float = 1e-16, start: float = 0.0) -> onnx.ModelProto:
-    """A graph attention layer. Its softmax over a node's edges divides each edge's share, or the sum for the node."""
+def attention(
+    by_edge: bool = False, epsilon: float = 1e-16, start: float = 0.0, to_zeros: bool = False, reduction: str = "add"
+) -> onnx.ModelProto:
+    """A graph attention layer. Its softmax over a node's edges divides each edge's share, or the sum for the node.
+    `to_zeros`: the sum is added to zeros, as exporters write index_add."""
     rng = np.random.default_rng(0)
     weights = [
         weight("w", rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) * 0.4),
@@ -44,7 +47,8 @@ def attention(by_edge: bool = False, epsilon: float = 1e-16, start: float = 0.0)
         node("Exp", "logits", "p"),
         node("Unsqueeze", "to last", "places"),
         node("Expand", "start one", "none"),
-        node("ScatterND", "none places p", "total", reduction="add"),
+        node("ScatterND", "none places p", "sum" if to_zeros else "total", reduction=reduction),
+        *([node("Add", "none sum", "total")] if to_zeros else []),
         node("ConstantOfShape", "all", "nothing"),
     ]
     by_node = [
@@ -86,8 +90,9 @@ def answer(folder: Path, feed: Feed) -> NDArray[Any]:
     return np.asarray(ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, dict(feed))[0])
 
 
-def test_a_node_without_edges_is_no_nan(tmp_path: Path) -> None:
-    made = fix(attention(), GRAPHS, out=tmp_path / "out")
+@pytest.mark.parametrize("written", [{}, {"to_zeros": True}, {"to_zeros": True, "reduction": "max"}])
+def test_a_node_without_edges_is_no_nan(written: Any, tmp_path: Path) -> None:
+    made = fix(attention(**written), GRAPHS, out=tmp_path / "out")
     assert made.met and {"n_guarded", "n_y"} <= set(made.fp32_nodes)
     assert set(only(made.notes, NoteKind.OVERFLOW_HEALED).values["nodes"]) == {"n_guarded", "n_y"}
     assert NoteKind.GUARD_VANISHES not in kinds(made.notes)

@@ -38,10 +38,14 @@ def unguarded(sites: Sites) -> Mapping[ir.Value, frozenset[ir.Node]]:
 
 
 def _may_be_empty(view: View, value: ir.Value) -> bool:
-    """Whether it is a sum of values at places that an input names, beginning with zeros."""
-    value = behind(value, FROM_FIRST) or value
-    node = value.producer()
-    return node is not None and _adds(node) and _is_zero(view, node.inputs[0])
+    """Whether it holds values, or sums of them, at places that an input names, and zeros elsewhere."""
+    node = (behind(value, FROM_FIRST) or value).producer()
+    if node is not None and node.op_type == "Add" and not node.domain:  # to zeros, as an exporter writes it
+        terms = [term for term in node.inputs if not _is_zero(view, term)]
+        node = terms[0].producer() if len(terms) == 1 and terms[0] is not None else None
+    if node is None or node.op_type not in _SCATTERS or node.domain:
+        return False
+    return _is_zero(view, node.inputs[0])
 
 
 def _of_an_input(view: View, value: ir.Value) -> bool:
@@ -66,10 +70,6 @@ def _of_an_input(view: View, value: ir.Value) -> bool:
         waiting += [source for source in read if source not in seen]
         seen.update(read)
     return True
-
-
-def _adds(node: ir.Node) -> bool:
-    return node.op_type in _SCATTERS and not node.domain and attribute(node, "reduction", "none") == "add"
 
 
 def _is_zero(view: View, value: ir.Value | None) -> bool:
