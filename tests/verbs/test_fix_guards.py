@@ -202,7 +202,7 @@ def test_a_guard_of_how_an_input_varies_is_kept_and_of_a_hidden_layer_told() -> 
     assert NoteKind.GUARD_VANISHES in kinds(made.notes)
 
 
-def spectrum(biased: bool) -> onnx.ModelProto:
+def spectrum(biased: bool, held: type[Any] = np.float32) -> onnx.ModelProto:
     """The logarithm of the power of a signal in a few bands."""
     rng = np.random.default_rng(2)
     weights = [
@@ -211,21 +211,23 @@ def spectrum(biased: bool) -> onnx.ModelProto:
         weight("shift", np.ones(4, np.float32)),
     ]
     nodes = [
-        node("Conv", "x bands shift" if biased else "x bands", "amplitude"),
+        node("Cast", "x", "signal", to=TensorProto.FLOAT),
+        node("Conv", "signal bands shift" if biased else "signal bands", "amplitude"),
         node("Mul", "amplitude amplitude", "power"),
         node("Max", "power least", "guarded"),
         node("Log", "guarded", "y"),
     ]
-    return model(nodes, [value("x", shape=(1, 1, 200))], [value("y", shape=(1, 4, 192))], weights)
+    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(held))
+    return model(nodes, [value("x", kind, (1, 1, 200))], [value("y", shape=(1, 4, 192))], weights)
 
 
-@pytest.mark.parametrize("biased", [False, True])
-def test_the_power_of_a_silent_signal_keeps_its_guard(biased: bool, tmp_path: Path) -> None:
-    signals = [{"x": np.random.default_rng(seed).standard_normal((1, 1, 200)).astype(np.float32)} for seed in range(4)]
-    made = fix(spectrum(biased), signals, repairs="none", out=tmp_path / "out")
+@pytest.mark.parametrize(("biased", "held"), [(False, np.float32), (False, np.int16), (True, np.float32)])
+def test_the_power_of_a_silent_signal_keeps_its_guard(biased: bool, held: type[Any], tmp_path: Path) -> None:
+    signals = [{"x": (9 * np.random.default_rng(seed).standard_normal((1, 1, 200))).astype(held)} for seed in range(4)]
+    made = fix(spectrum(biased, held), signals, repairs="none", out=tmp_path / "out")
     assert made.met and ({"n_guarded", "n_y"} <= set(made.fp32_nodes)) is not biased
     if not biased:
-        silent = answer(tmp_path / "out", {"x": np.zeros((1, 1, 200), np.float32)})
+        silent = answer(tmp_path / "out", {"x": np.zeros((1, 1, 200), held)})
         assert np.allclose(silent, np.log(1e-10), rtol=1e-2)
 
 

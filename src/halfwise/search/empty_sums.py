@@ -18,8 +18,9 @@ _SCATTERS = movers(Move.SCATTER)
 _OF_ALL = frozenset({"Add", "Sub", "Concat"})
 _OF_PRODUCT = frozenset({"Mul", "MatMul", "Conv", "Gemm"})  # a weight leaves zero what is zero, a bias does not
 _REDUCED = frozenset(f"Reduce{how}" for how in ("L1", "L2", "Max", "Mean", "Min", "Sum", "SumSquare"))
-_OF_FIRST = FROM_FIRST | _REDUCED | {"Abs", "Div", "Pow", "Relu", "Sqrt"}
+_OF_FIRST = FROM_FIRST | _REDUCED | {"Abs", "Cast", "Div", "Pow", "Relu", "Sqrt"}
 _PASSED = _OF_ALL | _OF_PRODUCT | _OF_FIRST
+_SIGNALS = frozenset(ir.DataType[name] for name in "FLOAT DOUBLE INT8 UINT8 INT16 UINT16".split())  # wider: ids, masks
 
 
 def unguarded(sites: Sites) -> Mapping[ir.Value, frozenset[ir.Node]]:
@@ -49,13 +50,13 @@ def _may_be_empty(view: View, value: ir.Value) -> bool:
 
 
 def _of_an_input(view: View, value: ir.Value) -> bool:
-    """Whether it is 0 where a float input is, or where that is flat: a silent channel, a signal that hangs."""
+    """Whether it is 0 where an input is, or where that is flat: a silent channel, a signal that hangs."""
     waiting, seen = [value], set[ir.Value]()
     while waiting:
         each = waiting.pop()
         node = each.producer()
         if node is None:
-            if not each.is_graph_input() or each.dtype is not ir.DataType.FLOAT:
+            if not each.is_graph_input() or each.dtype not in _SIGNALS:
                 return False
             continue
         if node.domain or node.op_type not in _PASSED:
