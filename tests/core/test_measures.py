@@ -255,6 +255,8 @@ def test_structure_of_pictures() -> None:
     last = measures.Image(peak=255.0, channels_last=True)
     pair = ({"y": np.stack([side, side], -1)[None]} for side in (a, b))
     assert last(*pair) == pytest.approx(max(found.values()))
+    with pytest.raises(InputError, match=r"1x18x21x3.*:channels_last=true"):
+        measures.Image()(*({"y": np.stack([side] * 3, -1)[None]} for side in (a, b)))
 
 
 def test_embeddings() -> None:

@@ -45,6 +45,20 @@ def norm() -> onnx.ModelProto:
     return given
 
 
+def test_an_input_that_fp16_makes_zero_is_the_cause_whatever_overflows_behind_it(tmp_path: Path) -> None:
+    """A strain of 1e-21, which the model multiplies with what overflows."""
+    given = product()
+    given.graph.node[0].input[0] = "l"
+    given.graph.node.insert(0, node("Mul", "x up", "l"))
+    given.graph.initializer.append(weight("up", np.float32(1e21)))
+    path = tmp_path / "m.onnx"
+    onnx.save(given, path)
+    made = fix(path, [{"x": np.float32(1e-21) * feed["x"]} for feed in FEEDS], io_types="fp16")
+    out = way_out(made)
+    assert not made.met and "'x' in FP16" in out.cause
+    assert out.step is not None and "--io-types fp32" in out.step.command
+
+
 def test_an_input_that_overflows_is_the_cause_and_the_command_leaves_it_in_fp32(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(product(1e-4), path)

@@ -103,18 +103,20 @@ def test_an_entry_of_another_kind_is_forgotten(tmp_path: Path) -> None:
 
 
 ANOTHERS = {
-    "fewer samples": {"loads": ["1.0"], "uncompared": [], "runs": 1},
-    "runs below zero": {"loads": ["1.0", "2.0"], "uncompared": [], "runs": -1},
-    "a number": {"loads": [1.0, 2.0], "uncompared": [], "runs": 1},
-    "a chance below zero": {"loads": ["1", "2"], "uncompared": [], "runs": 1, "chances": [-1.0, 0.0]},
-    "chances of others": {"loads": ["1", "2"], "uncompared": [], "runs": 1, "chances": [1.0]},
+    "fewer samples": {"loads": ["1.0"], "uncompared": [], "outputs": {}, "runs": 1},
+    "runs below zero": {"loads": ["1.0", "2.0"], "uncompared": [], "outputs": {}, "runs": -1},
+    "a number": {"loads": [1.0, 2.0], "uncompared": [], "outputs": {}, "runs": 1},
+    "a chance below zero": {"loads": ["1", "2"], "uncompared": [], "outputs": {}, "runs": 1, "chances": [-1.0, 0.0]},
+    "chances of others": {"loads": ["1", "2"], "uncompared": [], "outputs": {}, "runs": 1, "chances": [1.0]},
 }
 
 
 @pytest.mark.parametrize("which", ANOTHERS)
 def test_the_entry_of_a_set_fits_its_samples(which: str) -> None:
     journal = Journal()
-    journal.put("sound", {"loads": ["1.0", "inf"], "uncompared": [], "runs": 1.5, "chances": [0.5, math.inf]})
+    journal.put(
+        "sound", {"loads": ["1.0", "inf"], "uncompared": [], "outputs": {}, "runs": 1.5, "chances": [0.5, math.inf]}
+    )
     journal.put("another's", ANOTHERS[which])
     assert journal.get("sound", SetEntry, lambda entry: entry.of(2)) is not None
     assert journal.get("another's", SetEntry, lambda entry: entry.of(2)) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -16,6 +17,7 @@ from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.model import load
 from halfwise.precision.sites import Sites
+from halfwise.search.journal import Journal
 from halfwise.search.judge import Judge, Measured, Question
 from halfwise.search.run_counter import RunCounter
 from halfwise.search.search import Search, Solution
@@ -56,12 +58,12 @@ def _keypoints(layers: int = 4) -> onnx.ModelProto:
 _SHAPES = {"x": [1, 1, 24, 24], "scores": [1, 8, 24, 24], "descriptors": [1, 8, 24, 24]}
 
 
-def _searched(saving: float) -> tuple[Search, Solution]:
+def _searched(saving: float, journal: Journal | None = None) -> tuple[Search, Solution]:
     rng = np.random.default_rng(1)
     feeds = [{"x": rng.standard_normal(_SHAPES["x"]).astype(np.float32)} for _ in range(2)]
     sites, emulator = Sites(load(_keypoints())), Emulator()
     judge = Judge(sites, emulator, Question(Tolerance.default()), feeds, counter=RunCounter(saving))
-    search = Search(sites, judge, Stepper(emulator))
+    search = Search(sites, judge, Stepper(emulator), journal or Journal())
     return search, search.run()
 
 
@@ -71,6 +73,15 @@ def test_what_serves_only_outputs_that_fp16_keeps_leaves_fp32_though_no_runs_are
     assert solution.found.unseen_bound <= 1.0
     assert solution.keep
     assert not {node.name for node in solution.keep} & {"describe", "length", "descriptors"}
+
+
+def test_a_resumed_search_knows_which_outputs_fp16_keeps(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    _, wanted = _searched(0.0, Journal(path, "question"))
+    search, found = _searched(0.0, Journal(path, "question"))
+    assert missed(found.fp16, search.judge.floats, 1.0) == {"scores"}
+    assert {node.name for node in found.keep} == {node.name for node in wanted.keep}
+    assert found.fp16.outputs == wanted.fp16.outputs
 
 
 def test_a_body_serves_what_its_node_serves() -> None:

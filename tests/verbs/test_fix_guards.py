@@ -22,8 +22,11 @@ NODES, WIDTH = 12, 8
 Feed = Mapping[str, NDArray[Any]]
 
 
-def attention(by_edge: bool = False, epsilon: float = 1e-16, start: float = 0.0) -> onnx.ModelProto:
-    """A graph attention layer. Its softmax over a node's edges divides each edge's share, or the sum for the node."""
+def attention(
+    by_edge: bool = False, epsilon: float = 1e-16, start: float = 0.0, to_zeros: bool = False, reduction: str = "add"
+) -> onnx.ModelProto:
+    """A graph attention layer. Its softmax over a node's edges divides each edge's share, or the sum for the node.
+    `to_zeros`: the sum is added to zeros, as exporters write index_add."""
     rng = np.random.default_rng(0)
     weights = [
         weight("w", rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) * 0.4),
@@ -44,7 +47,8 @@ def attention(by_edge: bool = False, epsilon: float = 1e-16, start: float = 0.0)
         node("Exp", "logits", "p"),
         node("Unsqueeze", "to last", "places"),
         node("Expand", "start one", "none"),
-        node("ScatterND", "none places p", "total", reduction="add"),
+        node("ScatterND", "none places p", "sum" if to_zeros else "total", reduction=reduction),
+        *([node("Add", "none sum", "total")] if to_zeros else []),
         node("ConstantOfShape", "all", "nothing"),
     ]
     by_node = [
@@ -86,8 +90,9 @@ def answer(folder: Path, feed: Feed) -> NDArray[Any]:
     return np.asarray(ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, dict(feed))[0])
 
 
-def test_a_node_without_edges_is_no_nan(tmp_path: Path) -> None:
-    made = fix(attention(), GRAPHS, out=tmp_path / "out")
+@pytest.mark.parametrize("written", [{}, {"to_zeros": True}, {"to_zeros": True, "reduction": "max"}])
+def test_a_node_without_edges_is_no_nan(written: Any, tmp_path: Path) -> None:
+    made = fix(attention(**written), GRAPHS, out=tmp_path / "out")
     assert made.met and {"n_guarded", "n_y"} <= set(made.fp32_nodes)
     assert set(only(made.notes, NoteKind.OVERFLOW_HEALED).values["nodes"]) == {"n_guarded", "n_y"}
     assert NoteKind.GUARD_VANISHES not in kinds(made.notes)
@@ -124,3 +129,119 @@ def test_a_guard_that_is_left_is_told_as_scan_tells_it() -> None:
 def test_so_is_one_that_the_user_forces() -> None:
     made = fix(attention(), GRAPHS, force=["name:n_guarded", "name:n_y"], repairs="none")
     assert {NoteKind.OVERFLOW_LEFT, NoteKind.GUARD_VANISHES} <= set(kinds(made.notes))
+
+
+def test_nothing_is_told_of_a_guard_of_weights_alone() -> None:
+    """As of the frequency of a periodic activation, 1 / (exp(a) + epsilon)."""
+    weights = [weight("a", np.linspace(-1, 1, WIDTH, dtype=np.float32)), weight("least", np.float32(1e-9))]
+    nodes = [
+        node("Exp", "a", "grown"),
+        node("Add", "grown least", "guarded"),
+        node("Mul", "x guarded", "phase"),
+        node("Sin", "phase", "wave"),
+        node("Div", "wave guarded", "y"),
+    ]
+    shape = (NODES, WIDTH)
+    made = fix(model(nodes, [value("x", shape=shape)], [value("y", shape=shape)], weights), [{"x": GRAPHS[0]["x"]}])
+    assert made.met and NoteKind.GUARD_VANISHES not in kinds(made.notes)
+
+
+def normalised(behind_a_layer: bool = False, epsilon: float = 1e-5) -> onnx.ModelProto:
+    """A forecast of a series without its mean and deviation, which are given back to it."""
+    rng = np.random.default_rng(1)
+    weights = [
+        weight("mix", np.eye(WIDTH, dtype=np.float32) + rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) / 8),
+        weight("w", rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) / 3),
+        weight("least", np.float32(epsilon)),
+        weight("along", np.array([1])),
+        weight("bias", rng.standard_normal(WIDTH).astype(np.float32)),
+    ]
+    layer = [node("MatMul", "x mix", "mixed"), node("Add", "mixed bias", "series")]
+    nodes = [
+        *(layer if behind_a_layer else [node("Identity", "x", "series")]),
+        node("ReduceMean", "series along", "mean"),
+        node("Sub", "series mean", "off"),
+        node("ReduceMean", "off along", "nothing"),
+        node("Sub", "off nothing", "centred"),
+        node("Mul", "centred centred", "squares"),
+        node("ReduceMean", "squares along", "variance"),
+        node("Add", "variance least", "guarded"),
+        node("Sqrt", "guarded", "deviation"),
+        node("Div", "off deviation", "even"),
+        node("MatMul", "even w", "made"),
+        node("Mul", "made deviation", "wide"),
+        node("Add", "wide mean", "y"),
+    ]
+    shape = ("series", WIDTH)
+    return model(nodes, [value("x", shape=shape)], [value("y", shape=shape)], weights, opset=18)
+
+
+def series(seed: int, size: float = 5e3) -> Feed:
+    rng = np.random.default_rng(seed)
+    return {"x": (size * (1 + 0.3 * rng.standard_normal((6, WIDTH)))).astype(np.float32)}
+
+
+def test_a_flat_series_is_no_nan_though_its_variance_is_scaled(tmp_path: Path) -> None:
+    made = fix(normalised(), [series(seed) for seed in range(4)], out=tmp_path / "out")
+    assert {repair.rule for repair in made.plan.repairs} == {"HW405"}
+    flat = series(9)["x"]
+    flat[2] = 5e3
+    right = ort.InferenceSession(normalised().SerializeToString(), providers=["CPUExecutionProvider"])
+    wanted = np.asarray(right.run(None, {"x": flat})[0])
+    assert made.met and np.linalg.norm(answer(tmp_path / "out", {"x": flat}) - wanted) <= 0.01 * np.linalg.norm(wanted)
+
+
+def test_a_guard_of_how_an_input_varies_is_kept_and_of_a_hidden_layer_told() -> None:
+    """A silent input is usual; that a trained layer gives the same everywhere is not."""
+    inputs = [series(seed, 3.0) for seed in range(4)]
+    made = fix(normalised(epsilon=1e-9), inputs, repairs="none")
+    assert made.met and {"n_guarded", "n_deviation"} == set(made.fp32_nodes)  # its root is no smaller than FP16
+    assert NoteKind.GUARD_VANISHES not in kinds(made.notes)
+    made = fix(normalised(behind_a_layer=True, epsilon=1e-9), inputs, repairs="none")
+    assert made.met and "n_guarded" not in made.fp32_nodes
+    assert NoteKind.GUARD_VANISHES in kinds(made.notes)
+
+
+def spectrum(biased: bool, held: type[Any] = np.float32) -> onnx.ModelProto:
+    """The logarithm of the power of a signal in a few bands."""
+    rng = np.random.default_rng(2)
+    weights = [
+        weight("bands", rng.standard_normal((4, 1, 9)).astype(np.float32)),
+        weight("least", np.float32(1e-10)),
+        weight("shift", np.ones(4, np.float32)),
+    ]
+    nodes = [
+        node("Cast", "x", "signal", to=TensorProto.FLOAT),
+        node("Conv", "signal bands shift" if biased else "signal bands", "amplitude"),
+        node("Mul", "amplitude amplitude", "power"),
+        node("Max", "power least", "guarded"),
+        node("Log", "guarded", "y"),
+    ]
+    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(held))
+    return model(nodes, [value("x", kind, (1, 1, 200))], [value("y", shape=(1, 4, 192))], weights)
+
+
+@pytest.mark.parametrize(("biased", "held"), [(False, np.float32), (False, np.int16), (True, np.float32)])
+def test_the_power_of_a_silent_signal_keeps_its_guard(biased: bool, held: type[Any], tmp_path: Path) -> None:
+    signals = [{"x": (9 * np.random.default_rng(seed).standard_normal((1, 1, 200))).astype(held)} for seed in range(4)]
+    made = fix(spectrum(biased, held), signals, repairs="none", out=tmp_path / "out")
+    assert made.met and ({"n_guarded", "n_y"} <= set(made.fp32_nodes)) is not biased
+    if not biased:
+        silent = answer(tmp_path / "out", {"x": np.zeros((1, 1, 200), held)})
+        assert np.allclose(silent, np.log(1e-10), rtol=1e-2)
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+def test_a_sum_of_exponentials_whose_largest_is_one_needs_no_guard(shifted: bool) -> None:
+    nodes = [
+        node("ReduceMax", "x", "largest", axes=[1]) if shifted else node("Identity", "zero", "largest"),
+        node("Sub", "x largest", "below"),
+        node("Exp", "below", "e"),
+        node("ReduceSum", "e along", "total"),
+        node("Add", "total least", "guarded"),
+        node("Div", "e guarded", "y"),
+    ]
+    weights = [weight("least", np.float32(1e-10)), weight("along", np.array([1])), weight("zero", np.float32(0))]
+    proto = model(nodes, [value("x", shape=(6, WIDTH))], [value("y", shape=(6, WIDTH))], weights)
+    made = fix(proto, [series(seed, 1.0) for seed in range(4)], repairs="none")
+    assert made.met and (NoteKind.GUARD_VANISHES in kinds(made.notes)) is not shifted

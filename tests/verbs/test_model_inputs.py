@@ -61,6 +61,8 @@ PIXELS = np.random.default_rng(0).uniform(0, 255, (1, 3, 8, 8))
         ([1e5, 0.0, 1.0, 2.0], "HW312"),
         ([5000.0, 5000.5, 5001.0, 5001.5], "HW313"),  # a timestamp: steps of 4
         ([1000.25, 0.0, -700.0, 12.0], None),  # coordinates over a wide field keep FP16's own share
+        (np.full(7, 0.7), None),  # a setting, the same in all inputs: nothing is told apart by it
+        ([1e-9, 1e-9], "HW313"),  # which FP16 makes 0
         (PIXELS, "HW314"),
         (np.rint(PIXELS), "HW314"),
         (PIXELS / 255, None),

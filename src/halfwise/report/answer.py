@@ -12,7 +12,7 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import DEFAULT_TARGET
 from halfwise.core.tolerance import Tolerance
-from halfwise.core.wording import counted
+from halfwise.core.wording import counted, number
 from halfwise.emulation.profiles import WIDE
 from halfwise.model.inputs.samples import Samples
 from halfwise.report.shell import input_words, judging_words, original_in, shell, without
@@ -79,6 +79,10 @@ def way_out(result: FixResult, command: str = "") -> WayOut:
     if over is not None:
         cause = f"Input {over.name!r} overflows in FP16: {counted(over.over, 'value')} beyond {Format.FP16.max:,.0f}."
         return WayOut(cause, _again(result, command, "Keep inputs and outputs in FP32", "--io-types", "fp32"))
+    alone = max(result.measured.inputs, key=lambda each: each.ratio or 0.0, default=None)
+    if not result.met and alone is not None and alone.ratio is not None and alone.ratio > 1.0:
+        cause = f"Input {alone.name!r} in FP16 causes {number(alone.ratio)} times the allowed error by itself."
+        return WayOut(cause, _again(result, command, "Keep inputs and outputs in FP32", "--io-types", "fp32"))
     noted = {note.kind: note for note in result.notes}
     if told := noted.get(NoteKind.FORCED_MISSES):
         return WayOut(say(told), _again(result, command, "Search without --force", less=("--force",)), told)
@@ -112,7 +116,8 @@ def _by_profile(result: FixResult) -> str:
 def _rounding(result: FixResult) -> str:
     broken = result.measured.diagnosis.breaking if result.measured.diagnosis is not None else frozenset()
     if broken:
-        return f"{counted(len(broken), 'node')} of the model overflow in FP16, and no set of FP32 nodes mends it."
+        told = f"{counted(len(broken), 'node')} of the model overflow{'' if len(broken) > 1 else 's'} in FP16"
+        return f"{told}, and no set of FP32 nodes mends it."
     kept = counted(len(_kept(result)), "FP32 node")
     return f"Rounding moves output {result.verdict.worst_output!r} too far, even with {kept}."
 

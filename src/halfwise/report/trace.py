@@ -20,7 +20,7 @@ def show_trace(terminal: Terminal, result: Trace, model: Path, inputs: Sequence[
     """`inputs` are the options that say what it ran on, for the command to go on with."""
     bad = [tensor for tensor in result.tensors if tensor.over or tensor.nonfinite]
     terminal.line(
-        f"{model.name}: {len(result.tensors):,} float tensors over {counted(result.samples, 'input')}; "
+        f"{model.name}: {counted(len(result.tensors), 'float tensor')} over {counted(result.samples, 'input')}; "
         f"{len(bad):,} with values that FP16 cannot hold",
         "bold red" if bad else "bold",
     )

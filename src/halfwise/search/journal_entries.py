@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from halfwise.core.document import Number, Record
+from halfwise.core.metrics import Outputs
 
 __all__ = ["AloneEntry", "NoiseEntry", "OneEntry", "Ratio", "SensitivityEntry", "SetEntry"]
 
@@ -43,6 +44,7 @@ class SetEntry(Record, frozen=True):
 
     loads: tuple[Ratio, ...]
     uncompared: tuple[str, ...]
+    outputs: Outputs  # over all samples
     runs: Runs
     chances: tuple[Amount, ...] = ()
     smooth: tuple[Ratio, ...] = ()

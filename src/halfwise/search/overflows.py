@@ -274,7 +274,8 @@ class _Walk:
         flushed = np.where(gone, np.float32(0), array)
         outputs = self.stepper.run(step.node, self.fp32, store, {value: flushed})
         if any((np.isfinite(step.outputs[v]) & ~np.isfinite(changed)).any() for v, changed in outputs.items()):
-            yield self._free(value.producer()) | self._free(step.node) | makers, value, flushed
+            around = frozenset() if value in self.unguarded else self._free(value.producer()) | self._free(step.node)
+            yield around | makers, value, flushed
 
     def _gone(self, value: ir.Value, array: Array) -> tuple[Array, Nodes]:
         """Where FP16 may make zero of what is not, and who else would have to be in FP32."""

@@ -77,6 +77,7 @@ class Sets:
         before = self.counter.samples
         found = self.judge.measure(self.assignment(keep))
         entry: dict[str, object] = {"loads": [str(x) for x in found.ratios], "uncompared": list(found.uncompared)}
+        entry["outputs"] = {name: metrics.to_json() for name, metrics in found.outputs.items()}
         if any(found.chances):
             entry |= {"chances": list(found.chances), "smooth": [str(x) for x in found.smooth]}
         if hardest := tuple(map(_hardest, found.steps)):
@@ -90,6 +91,7 @@ class Sets:
         self._harder(known.hardest)
         return Measured(
             known.loads,
+            known.outputs,
             question=self.judge.question,
             uncompared=known.uncompared,
             chances=known.chances,

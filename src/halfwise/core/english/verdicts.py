@@ -16,19 +16,19 @@ VERDICTS = {
     ),
     NoteKind.VARIANT_MOVED: "A perturbed input missed or was borderline, and is now used for the search.",
     NoteKind.UNSEEN_MAY_MISS: (
-        "About 5% of similar inputs may miss the tolerance (error up to {bound:.2g} times the allowed one). "
+        "About 5% of similar inputs may miss the tolerance (error up to {bound:number} times the allowed one). "
         "About {wanted} inputs would show it."
     ),
     NoteKind.UNSEEN_TRAJECTORIES: (
-        "About 5% of similar trajectories may miss the tolerance (error up to {bound:.2g} times the allowed one). "
+        "About 5% of similar trajectories may miss the tolerance (error up to {bound:number} times the allowed one). "
         "About {wanted} trajectories of {steps} steps would show it."
     ),
     NoteKind.UNSEEN_SCATTERS: (
-        "About 5% of similar inputs may miss the tolerance (error up to {bound:.2g} times the allowed one). "
+        "About 5% of similar inputs may miss the tolerance (error up to {bound:number} times the allowed one). "
         "More inputs would not change that; --margin 1 aims at half the tolerance."
     ),
     NoteKind.UNSEEN_SIZE: (
-        "The loudest input made louder, or the quietest quieter, misses the tolerance (error {bound:.2g} times the "
+        "The loudest input made louder, or the quietest quieter, misses the tolerance (error {bound:number} times the "
         "allowed one). Give the loudest and the quietest inputs that you expect."
     ),
     NoteKind.BEST_SO_FAR: (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -30,7 +30,7 @@ class Image(Measure):
 
     def details(self, reference: Outputs, other: Outputs) -> dict[str, float]:
         name = only_output(self, reference, self.output)
-        a, b = (self._planes(named_output(self, side, name)) for side in (reference, other))
+        a, b = (self._planes(named_output(self, side, name), name) for side in (reference, other))
         if a.shape != b.shape:
             return {"structure": float("inf")}
         if not np.isfinite(b).all():
@@ -40,13 +40,16 @@ class Image(Measure):
         noise = float(np.sqrt(np.mean(np.square(a - b)))) / peak
         return {"structure": 1.0 - float(np.mean(likeness)), "noise": noise}
 
-    def _planes(self, array: Array) -> Array:
+    def _planes(self, array: Array, name: str) -> Array:
         values = array.astype(np.float64)
         if self.channels_last and values.ndim > 2:
             values = np.moveaxis(values, -1, -3)
         if values.ndim < 2 or min(values.shape[-2:]) <= 2 * RADIUS:
+            told = f"output {name!r} of shape {'x'.join(map(str, array.shape))} is no picture of more than"
+            other = replace(self, channels_last=not self.channels_last).spec
             raise InputError(
-                f"--metric {self.spec}: the output is no picture of more than {2 * RADIUS} by {2 * RADIUS} places"
+                f"--metric {self.spec}: {told} {2 * RADIUS} by {2 * RADIUS} places; where its channels are "
+                f"{'second' if self.channels_last else 'last'}, ask for {other}"
             )
         return values.reshape(-1, *values.shape[-2:])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import onnx_ir as ir
 
 from halfwise.model.moving import FROM_FIRST, Move, movers
 from halfwise.model.patterns.roots import clip_bounds
+from halfwise.model.patterns.softmax import find_logsumexps, find_softmaxes
 from halfwise.model.patterns.view import View
 
 __all__ = ["Guard", "find_guards"]
@@ -26,17 +28,36 @@ class Guard:
     nodes: tuple[ir.Node, ...]
     guards: str
 
+    def lost_in(self, below: float) -> tuple[ir.Node, ...]:
+        """Those that hold it or read it while it is smaller: a root behind it may make it large enough."""
+        held = self.epsilon
+        for place, node in enumerate(self.nodes):
+            held = math.sqrt(held) if node.op_type == "Sqrt" else held
+            if held >= below:
+                return self.nodes[: place + 1]
+        return self.nodes
+
 
 def find_guards(view: View, below: float) -> Iterator[Guard]:
-    """Smaller ones, once for each of what they guard."""
+    """Smaller ones, once for each of what they guard; a sum of exponentials whose largest is 1 needs none."""
+    found = [each for each in _added(view) if 0.0 < each[2] < below]
+    sums = [each for each in (*find_softmaxes(view), *find_logsumexps(view)) if each.details["stable"]] if found else []
+    large = {name for each in sums for name in each.nodes}
+    for node, value, epsilon in found:
+        if node.name not in large:
+            for nodes, guards in _ways(view, node.outputs[0], _STEPS):
+                yield Guard(value, epsilon, (node, *nodes), guards)
+
+
+def _added(view: View) -> Iterator[tuple[ir.Node, ir.Value, float]]:
+    """Nodes that add a number to a value, or hold it above one."""
     for node in view.of("Add", "Max", "Clip"):
         if node.op_type == "Clip":
             value, epsilon = node.inputs[0], clip_bounds(view, node)[0]
         else:
             value, epsilon = view.with_number(node) or (None, None)
-        if value is not None and epsilon is not None and 0.0 < epsilon < below:
-            for nodes, guards in _ways(view, node.outputs[0], _STEPS):
-                yield Guard(value, epsilon, (node, *nodes), guards)
+        if value is not None and epsilon is not None:
+            yield node, value, epsilon
 
 
 def _ways(view: View, value: ir.Value, steps: int) -> Iterator[tuple[tuple[ir.Node, ...], str]]:

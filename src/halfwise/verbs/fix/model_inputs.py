@@ -48,7 +48,7 @@ class InputEffect:
     max_abs: float
     step: float  # between neighbours in FP16 at the largest value that it holds
     change: float  # the largest by rounding, of a single value within FP16's range
-    relative: float  # rms of the changes over the spread of the values
+    relative: float  # rms of the changes over the spread of the values; over their size, where all are the same
     over: int  # values beyond the range
     ratio: float | None = None  # what this alone does to the outputs, over the allowed error; None: not measured
 
@@ -124,9 +124,9 @@ def _effect(name: str, arrays: Sequence[Array], indexes: bool) -> InputEffect:
     top = float(size.max(initial=0.0))
     inside = values[size <= _HALF.max]
     change = np.abs(round_to(inside, _HALF).astype(np.float64) - inside)
-    spread = float(inside.std()) if inside.size else 0.0
+    spread = float(inside.std() if inside.size and inside.min() < inside.max() else np.abs(inside).max(initial=0.0))
     moved = float(np.sqrt(np.mean(change**2))) if inside.size else 0.0
-    relative = 0.0 if not moved else moved / spread if spread else 1.0
+    relative = moved / spread if moved else 0.0
     whole = bool(values.size) and bool((values == np.rint(values)).all())
     low = float(values.min(initial=0.0))
     kind: InputKind
