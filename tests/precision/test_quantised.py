@@ -214,6 +214,28 @@ def test_steps_that_fp32_takes_too_cost_no_fp32_nodes(tmp_path: Path) -> None:
     assert fix(tmp_path / "q.onnx", samples(64), out=tmp_path / "wider", tolerance=wider).met
 
 
+def test_a_tolerance_that_fp32_keeps_on_few_inputs_costs_no_fp32_nodes(tmp_path: Path) -> None:
+    """With a target's margin FP32 itself is too near for other inputs: a set of FP32 nodes would promise no more.
+
+    The tolerance advised instead leaves room for them.
+    """
+    given, target = quantised(layers(4, 64), step=0.05), "trt-10.9+weak@t4"
+    onnx.save(given, tmp_path / "q.onnx")
+    missed = fix(tmp_path / "q.onnx", samples(64), target=target)
+    assert missed.measured.promise is None and not missed.met
+    kept = fix(given, samples(64), target=target, tolerance=f"rel_l2<={0.0125 * missed.verdict.ratio:.5f}")
+    assert kept.met and not kept.fp32_nodes
+    assert kept.measured.promise is not None and not kept.measured.promise.carried
+    assert NoteKind.QUANTISERS_NEAR in kinds(kept.notes)
+    step = way_out(missed).step
+    assert step is not None
+    words = shlex.split(step.command)
+    wider = [words[i + 1] for i, word in enumerate(words) if word == "--tol"]
+    promised = fix(given, samples(64), target=target, tolerance=wider)
+    assert promised.met and not promised.fp32_nodes and NoteKind.QUANTISERS_NEAR not in kinds(promised.notes)
+    assert promised.measured.promise is not None and promised.measured.promise.carried
+
+
 @pytest.mark.parametrize(("tol", "met"), [(0.01, False), (0.5, True)])
 def test_more_runs_are_not_advised_where_no_fp32_node_helps(
     tol: float, met: bool, monkeypatch: pytest.MonkeyPatch

@@ -79,6 +79,7 @@ class NoteKind(Enum):
     CUT_EVENLY = "cut-evenly"
     RUNTIME_OVERWRITES = "runtime-overwrites"
     QUANTISERS_MOVE, QUANTISERS_ALLOW = "quantisers-move", "quantisers-allow"
+    QUANTISERS_NEAR = "quantisers-near"
     INPUT_FINDING = "input-finding"
     CLAMPED_WEIGHTS = "clamped-weights"
     SEARCHED_TWICE = "searched-twice"
