@@ -58,6 +58,7 @@ class Runtime:
     without: Mapping[str, str] = field(default_factory=dict)
     reads_since: Mapping[str, str] = field(default_factory=dict)
     reads_own: frozenset[str] | None = None  # of ONNX Runtime's own operators those that it reads; None: all
+    quantised: Mapping[str, str] | None = None  # the types of quantised tensors that it reads, since when; None: all
     integer_biases: bool = True  # it reads a bias of INT32 behind a DequantizeLinear
     fuses_norms: bool = False  # it has one kernel for a norm of small operators, which is kept whole
     builder: Builder | None = None
