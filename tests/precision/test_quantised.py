@@ -195,6 +195,21 @@ def test_a_quantised_model_is_fixed_and_runs(opset: int, tmp_path: Path) -> None
     assert np.linalg.norm(narrow - wide) <= 0.01 * np.linalg.norm(wide)
 
 
+@pytest.mark.parametrize("kind", [TensorProto.INT8, TensorProto.UINT16])
+def test_onnx_runtime_s_own_quantisers_are_said_in_onnx_s(kind: int, tmp_path: Path) -> None:
+    """In opsets without 16 bits its quantiser writes operators of its own, whose scales are FP32."""
+    given = quantised(layers(2), 17, step=0.002 if kind == TensorProto.UINT16 else 0.01, kind=kind)
+    for each in given.graph.node:
+        each.domain = "com.microsoft" if each.op_type in ("QuantizeLinear", "DequantizeLinear") else ""
+    given.opset_import.add(domain="com.microsoft", version=1)
+    onnx.save(given, tmp_path / "q.onnx")
+    result = fix(tmp_path / "q.onnx", samples(), out=tmp_path / "out")
+    assert result.met and not result.fp32_nodes and result.typed is not None
+    feed = samples()[0]
+    (wide,), (narrow,) = ran(given, feed), ran(onnx.load(result.typed.path), feed)
+    assert np.linalg.norm(narrow - wide) <= 0.01 * np.linalg.norm(wide)
+
+
 def test_steps_that_fp32_takes_too_cost_no_fp32_nodes(tmp_path: Path) -> None:
     """Coarse steps, one behind the other: FP32 misses the tolerance once its values move by less than TF32 moves them.
 
