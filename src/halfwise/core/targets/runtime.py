@@ -79,6 +79,16 @@ class Runtime:
         first, last = minors
         return len(version.parts) == 1 or (first <= version.parts[1] and (last is None or version.parts[1] <= last))
 
+    def quantised_types(self, span: Span | None) -> tuple[str, ...] | None:
+        """ONNX's names of the types of quantised tensors that every release meant reads; None where all are read."""
+        if self.quantised is None:
+            return None
+
+        def reads(since: str) -> bool:
+            return not since or span is None or span.low >= Version.parse(since).span.low
+
+        return tuple(name for name, since in self.quantised.items() if reads(since))
+
     def nearest(self, version: Version) -> str:
         """The known release that lies nearest to one that is not known."""
         major = min(self.releases, key=lambda candidate: abs(candidate - version.parts[0]))

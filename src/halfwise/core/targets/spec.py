@@ -132,12 +132,6 @@ class Target:
         """The operators that the parser of some release meant does not know, and the release they came with."""
         return {op: since for op, since in self.runtime.reads_since.items() if self._is_before(since)}
 
-    @property
-    def quantised_types(self) -> tuple[str, ...] | None:
-        """ONNX's names of the types of quantised tensors that every release meant reads; None where all are read."""
-        types = self.runtime.quantised
-        return None if types is None else tuple(name for name, since in types.items() if not self._is_before(since))
-
     def _is_before(self, since: str) -> bool:
         return bool(since) and self.span is not None and self.span.low < Version.parse(since).span.low
 

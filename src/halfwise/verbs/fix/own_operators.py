@@ -52,7 +52,7 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
 
 def _unread_quantised(target: Target, model: Model) -> Iterator[Note]:
     """The first node that its parser does not read; ONNX Runtime's quantiser writes such ones by default."""
-    types = target.quantised_types
+    types = target.runtime.quantised_types(target.span)
     if types is None:
         return
     for node in model.nodes:
