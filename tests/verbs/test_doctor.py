@@ -23,9 +23,11 @@ from halfwise.model.model import load
 from halfwise.report.doctor import show_doctor
 from halfwise.report.terminal import Terminal
 from halfwise.verbs.doctor import Diagnosed, doctor
+from halfwise.verbs.doctor.measured import measure
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.runners import EmulatedRunner
 from tests.models.build import model, node, value
+from tests.models.quantised import layers, quantised, samples
 from tests.models.zoo import SHAPES, cnn_tiny_weights, norm_log_head
 from tests.support import articles
 from tests.support.command_line import CommandLine, save
@@ -203,6 +205,13 @@ def test_what_is_no_model_yet_gets_its_way_on(name: str, kind: FileKind, tmp_pat
     result = halfwise.doctor(path)
     assert result.files[0].kind is kind and result.next.command == result.files[0].way
     assert result.next.why.kind is NoteKind.NEXT_ONNX
+
+
+def test_steps_of_quantisers_are_told_and_no_node_is_blamed() -> None:
+    """FP32 misses the tolerance, too, once what is quantised moves by less than TF32 rounds."""
+    wide = load(quantised(layers(8, 64), step=0.05))
+    found = measure(wide, samples(64), lambda done, total: None).findings
+    assert [each.rule for each in found] == ["HW620"]
 
 
 def test_what_stands_before_a_plugin_is_cut_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

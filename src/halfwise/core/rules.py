@@ -329,6 +329,12 @@ _RULES = (
         "the engine computes what plain FP16 gives: `halfwise fix` finds the nodes that need FP32",
     ),
     ScanRule(
+        "HW620",
+        "steps of quantisers that miss the tolerance",
+        "warning",
+        "compare with the model before quantisation, too; `halfwise fix` tells a tolerance that FP32 keeps",
+    ),
+    ScanRule(
         "HW801",
         "a node did not run in the planned precision",
         "error",
