@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -52,6 +53,17 @@ def test_answers_are_those_of_a_copy(shift: int, monkeypatch: pytest.MonkeyPatch
     shared = Session(_product(512), {"w": array}, lean=True).run(feed)["y"]
     monkeypatch.setattr(given_weights, "_shares", lambda: False)
     assert np.array_equal(shared, Session(_product(512), {"w": array}, lean=True).run(feed)["y"])
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"])
+def test_weights_in_8_bit_floats_are_written_where_they_cannot_be_given(name: str) -> None:
+    stored = RNG.standard_normal((32, 256)).astype(getattr(ml_dtypes, name))
+    nodes = [node("DequantizeLinear", "q s", "w"), node("MatMul", "x w", "y")]
+    ends = [value("x", shape=[2, 32])], [value("y", shape=[2, 256])]
+    given = model(nodes, *ends, [weight("q", stored), weight("s", np.float32(0.5))], opset=19, ir_version=9)
+    feed = {"x": RNG.standard_normal((2, 32), dtype=np.float32)}
+    answer = Emulator().session(Assignment(Sites(load(given)), {})).run(feed)["y"]
+    assert np.allclose(answer, feed["x"] @ (stored.astype(np.float32) / 2), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("stored", [np.float32, np.float16])

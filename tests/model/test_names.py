@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
+import onnxruntime
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.model.model import Model, load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
 
 NAMES = st.sampled_from(["", "a", "b", "a_0", "node_of_t1", "node_of_t2"])
 
@@ -71,3 +76,28 @@ def test_every_name_is_unique_and_the_first_of_its_kind_is_kept(names: list[str]
     assert found[0] == (names[0] or "node_of_t0")
     assert model.renamed_nodes == sum(now != before for now, before in zip(found, names, strict=True))
     assert [model.node_by_name[str(name)] for name in found] == list(model.nodes)
+
+
+def test_tensors_leave_their_names_to_those_that_onnx_runtime_makes() -> None:
+    """It writes a Gemm between two Reshapes for this product and sum, puts casts around, and saves such models, too."""
+    weights = {
+        "w": np.eye(8, dtype=np.float32),
+        "b": np.ones(8, dtype=np.float32),
+        "gemm_input_shape": np.array([1, 4, 8]),
+        "gemm_output_shape_token_3": np.array([4, 8]),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Add", ["m", "b"], ["a"]),
+        helper.make_node("Relu", ["a"], ["InsertedPrecisionFreeCast_gemm_output_reshape_arg"]),
+        helper.make_node(
+            "Reshape", ["InsertedPrecisionFreeCast_gemm_output_reshape_arg", "gemm_output_shape_token_3"], ["r"]
+        ),
+        helper.make_node("Reshape", ["r", "gemm_input_shape"], ["y"]),
+    ]
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 8])] for name in "xy"]
+    graph = helper.make_graph(nodes, "g", *ends, [numpy_helper.from_array(w, name) for name, w in weights.items()])
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    written = typed_proto(Assignment.all_narrow(Sites(model)))
+    session = onnxruntime.InferenceSession(written.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert np.array_equal(session.run(None, {"x": np.zeros((1, 4, 8), np.float32)})[0], np.ones((1, 4, 8)))

@@ -195,6 +195,21 @@ def test_a_quantised_model_is_fixed_and_runs(opset: int, tmp_path: Path) -> None
     assert np.linalg.norm(narrow - wide) <= 0.01 * np.linalg.norm(wide)
 
 
+@pytest.mark.parametrize("kind", [TensorProto.INT8, TensorProto.UINT16])
+def test_onnx_runtime_s_own_quantisers_are_said_in_onnx_s(kind: int, tmp_path: Path) -> None:
+    """In opsets without 16 bits its quantiser writes operators of its own, whose scales are FP32."""
+    given = quantised(layers(2), 17, step=0.002 if kind == TensorProto.UINT16 else 0.01, kind=kind)
+    for each in given.graph.node:
+        each.domain = "com.microsoft" if each.op_type in ("QuantizeLinear", "DequantizeLinear") else ""
+    given.opset_import.add(domain="com.microsoft", version=1)
+    onnx.save(given, tmp_path / "q.onnx")
+    result = fix(tmp_path / "q.onnx", samples(), out=tmp_path / "out")
+    assert result.met and not result.fp32_nodes and result.typed is not None
+    feed = samples()[0]
+    (wide,), (narrow,) = ran(given, feed), ran(onnx.load(result.typed.path), feed)
+    assert np.linalg.norm(narrow - wide) <= 0.01 * np.linalg.norm(wide)
+
+
 def test_steps_that_fp32_takes_too_cost_no_fp32_nodes(tmp_path: Path) -> None:
     """Coarse steps, one behind the other: FP32 misses the tolerance once its values move by less than TF32 moves them.
 
@@ -212,6 +227,28 @@ def test_steps_that_fp32_takes_too_cost_no_fp32_nodes(tmp_path: Path) -> None:
     words = shlex.split(out.step.command)
     wider = [words[i + 1] for i, word in enumerate(words) if word == "--tol"]
     assert fix(tmp_path / "q.onnx", samples(64), out=tmp_path / "wider", tolerance=wider).met
+
+
+def test_a_tolerance_that_fp32_keeps_on_few_inputs_costs_no_fp32_nodes(tmp_path: Path) -> None:
+    """With a target's margin FP32 itself is too near for other inputs: a set of FP32 nodes would promise no more.
+
+    The tolerance advised instead leaves room for them.
+    """
+    given, target = quantised(layers(4, 64), step=0.05), "trt-10.9+weak@t4"
+    onnx.save(given, tmp_path / "q.onnx")
+    missed = fix(tmp_path / "q.onnx", samples(64), target=target)
+    assert missed.measured.promise is None and not missed.met
+    kept = fix(given, samples(64), target=target, tolerance=f"rel_l2<={0.0125 * missed.verdict.ratio:.5f}")
+    assert kept.met and not kept.fp32_nodes
+    assert kept.measured.promise is not None and not kept.measured.promise.carried
+    assert NoteKind.QUANTISERS_NEAR in kinds(kept.notes)
+    step = way_out(missed).step
+    assert step is not None
+    words = shlex.split(step.command)
+    wider = [words[i + 1] for i, word in enumerate(words) if word == "--tol"]
+    promised = fix(given, samples(64), target=target, tolerance=wider)
+    assert promised.met and not promised.fp32_nodes and NoteKind.QUANTISERS_NEAR not in kinds(promised.notes)
+    assert promised.measured.promise is not None and promised.measured.promise.carried
 
 
 @pytest.mark.parametrize(("tol", "met"), [(0.01, False), (0.5, True)])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 import halfwise
 from halfwise.core.english import say
@@ -21,8 +23,11 @@ from halfwise.model.model import load
 from halfwise.report.doctor import show_doctor
 from halfwise.report.terminal import Terminal
 from halfwise.verbs.doctor import Diagnosed, doctor
+from halfwise.verbs.doctor.measured import measure
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.runners import EmulatedRunner
+from tests.models.build import model, node, value
+from tests.models.quantised import layers, quantised, samples
 from tests.models.zoo import SHAPES, cnn_tiny_weights, norm_log_head
 from tests.support import articles
 from tests.support.command_line import CommandLine, save
@@ -200,6 +205,31 @@ def test_what_is_no_model_yet_gets_its_way_on(name: str, kind: FileKind, tmp_pat
     result = halfwise.doctor(path)
     assert result.files[0].kind is kind and result.next.command == result.files[0].way
     assert result.next.why.kind is NoteKind.NEXT_ONNX
+
+
+def test_steps_of_quantisers_are_told_and_no_node_is_blamed() -> None:
+    """FP32 misses the tolerance, too, once what is quantised moves by less than TF32 rounds."""
+    wide = load(quantised(layers(8, 64), step=0.05))
+    found = measure(wide, samples(64), lambda done, total: None).findings
+    assert [each.rule for each in found] == ["HW620"]
+
+
+def test_what_stands_before_a_plugin_is_cut_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime hands TensorRT's plugins to TensorRT only, so that nothing here runs the whole model."""
+    nodes = [
+        node("Mul", "x x", "boxes"),
+        node("ReduceMax", "boxes", "scores", axes=[2]),
+        node("EfficientNMS_TRT", "boxes scores", "n b s c", plugin_version="1"),
+    ]
+    outputs = [value("n", TensorProto.INT32), value("b"), value("s"), value("c", TensorProto.INT32)]
+    onnx.save(model(nodes, [value("x", shape=(1, 8, 4))], outputs, []), tmp_path / "det.onnx")
+    np.savez(tmp_path / "0.npz", x=np.ones((1, 8, 4), np.float32))
+    assert [each.rule for each in halfwise.scan(tmp_path / "det.onnx").findings] == ["HW303"]
+    found = doctor([tmp_path / "det.onnx", tmp_path / "0.npz"])
+    assert found.next.why.kind is NoteKind.NEXT_CUT
+    monkeypatch.chdir(tmp_path)
+    subprocess.run([sys.executable, *shlex.split(found.next.command)[1:]], check=True)
+    assert fix(tmp_path / "det.part.onnx", [{"x": np.ones((1, 8, 4), np.float32)}]).met
 
 
 def test_an_engine_alone_leads_to_its_layers(tmp_path: Path) -> None:

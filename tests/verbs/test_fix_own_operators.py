@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -40,6 +41,14 @@ SIZE, HEADS = 16, 2
         (np.uint8(0), "trt-11", False),
         (np.int8(0), "trt-11", False),
         (np.uint8(128), "ort-cuda", False),
+        (ml_dtypes.int4(0), "trt-10.9", False),
+        (ml_dtypes.int4(2), "trt-11", True),
+        (ml_dtypes.int4(0), "trt-8.6", True),
+        (ml_dtypes.uint4(0), "rtx-1.7", True),
+        (ml_dtypes.float8_e4m3fn(0), "trt-10.9", False),
+        (ml_dtypes.float8_e4m3fn(0), "trt-8.6", True),
+        (ml_dtypes.float8_e5m2(0), "trt-11", True),
+        (ml_dtypes.float8_e5m2(0), "onnx", False),
     ],
 )
 def test_quantised_tensors_that_tensorrt_does_not_read_are_told(zero: Any, target: str, told: bool) -> None:

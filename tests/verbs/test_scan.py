@@ -13,6 +13,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.core.rules import RULES
 from halfwise.model.model import load
 from halfwise.verbs.scan import ScanResult, scan
+from tests.models.quantised import layers, quantised
 from tests.models.zoo import SHAPES, detr_head, encoder
 from tests.support.paths import REAL_MODELS
 from tests.support.says import Says
@@ -331,3 +332,9 @@ def test_real_models(name: str, expected: set[str]) -> None:
         values = np.abs(numpy_helper.to_array(tensor))
         assert counted[name_of].subnormal == int(((values >= SMALLEST) & (values < NORMAL)).sum())
         assert counted[name_of].underflow == int(((values > 0) & (values < SMALLEST)).sum())
+
+
+@pytest.mark.parametrize("opset", [17, 19])
+def test_the_opset_told_is_the_file_s(opset: int) -> None:
+    """A quantised model is raised to one in which its scales may be narrow."""
+    assert scan(load(quantised(layers(1), opset))).facts.opset == opset

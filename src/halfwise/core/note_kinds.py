@@ -79,6 +79,7 @@ class NoteKind(Enum):
     CUT_EVENLY = "cut-evenly"
     RUNTIME_OVERWRITES = "runtime-overwrites"
     QUANTISERS_MOVE, QUANTISERS_ALLOW = "quantisers-move", "quantisers-allow"
+    QUANTISERS_NEAR = "quantisers-near"
     INPUT_FINDING = "input-finding"
     CLAMPED_WEIGHTS = "clamped-weights"
     SEARCHED_TWICE = "searched-twice"
@@ -255,6 +256,7 @@ class NoteKind(Enum):
     CHANNELS_TINY = "channels-tiny"
     TYPES_DOUBLE = "types-double"
     FOREIGN_NODES = "foreign-nodes"
+    NODES_NOT_RUN = "nodes-not-run"
     QUANTISED_MODEL = "quantised-model"
     OLD_OPSET = "old-opset"
     TYPES_NARROW = "types-narrow"
@@ -338,6 +340,7 @@ class NoteKind(Enum):
     NEXT_ONNX = "next-onnx"
     NEXT_LAYERS = "next-layers"
     NEXT_MODEL = "next-model"
+    NEXT_CUT = "next-cut"
     # What a conversion has to say
     OPTION_BY_ERROR, OPTION_OF_WEIGHTS, OPTION_OF_DEVICE = "option-by-error", "option-of-weights", "option-of-device"
     OPTION_OF_OPSET, OPTION_OF_TYPES, OPTION_FITS_NONE = "option-of-opset", "option-of-types", "option-fits-none"

@@ -193,9 +193,10 @@ _RULES = (
     ScanRule("HW302", "double precision", "info", "nothing to do: halfwise leaves these tensors as they are"),
     ScanRule(
         "HW303",
-        "operators of another domain",
+        "operators that are not ONNX's",
         "info",
-        "nothing to do: these operators stay in FP32, because their types are not known",
+        "nothing to do where ONNX Runtime runs them: they stay in FP32, because their types are not known; else give "
+        "`halfwise fix` the part of the model in front of them (onnx.utils.extract_model)",
     ),
     ScanRule(
         "HW304",
@@ -326,6 +327,12 @@ _RULES = (
         "tensors inside the engine that are as FP16 predicts",
         "info",
         "the engine computes what plain FP16 gives: `halfwise fix` finds the nodes that need FP32",
+    ),
+    ScanRule(
+        "HW620",
+        "steps of quantisers that miss the tolerance",
+        "warning",
+        "compare with the model before quantisation, too; `halfwise fix` tells a tolerance that FP32 keeps",
     ),
     ScanRule(
         "HW801",

@@ -146,7 +146,8 @@ class EmulationWriter:
         return _written(kernel(fusion, {node: self.inside[node] for node in fusion.nodes}, steps), steps)
 
     def spell_weight(self, weight: Weight, names: Names, *, main: bool) -> SpelledWeight:
-        small, numeric = weight.tensor.size <= INLINE_ELEMENTS, np.dtype(weight.tensor.dtype.numpy()).kind in "biuf"
+        small, stored = weight.tensor.size <= INLINE_ELEMENTS, np.dtype(weight.tensor.dtype.numpy())
+        numeric = stored.kind in "biuf" and stored.isbuiltin == 1  # others, such as FP8's, are not given by memory
         if main and not small and (weight.fmt is not None or numeric):
             kind = weight.tensor.dtype.value if weight.fmt is None else _FLOAT
             return SpelledWeight(declared_weight(weight.name, kind, weight.tensor.shape.numpy()), weight)

@@ -22,6 +22,7 @@ from halfwise.emulation.four_bits import FOUR_BITS, array_of, value_of
 from halfwise.emulation.given_weights import hand_over
 from halfwise.emulation.stamp import RUNTIME_IR_VERSION, stamped
 from halfwise.model.held_graphs import held_graphs
+from halfwise.model.known_operators import CUT
 from halfwise.model.proto_file import check_rank
 from halfwise.model.random_draws import has_draws
 
@@ -101,6 +102,9 @@ def _options(*, lean: bool, threads: int) -> ort.SessionOptions:
 _UNKNOWN_OPERATORS = (
     re.compile(r'In Node, \("(?P<node>.*?)", (?P<op>.*?), "(?P<domain>.*?)", .* Error No (Op|opset) '),
     re.compile(r"Fatal error: (?P<node>)(?P<domain>.*?):(?P<op>\w+)\(-?\d+\) is not a registered function/op"),
+)
+_NO_KERNEL = re.compile(
+    r"Could not find an implementation for (?P<op>\w+)\((?P<opset>\d+)\) node with name '(?P<node>.*?)'"
 )
 
 
@@ -257,7 +261,10 @@ def runtime_reason(error: Exception) -> str:
         if found := pattern.match(text):
             operator = found["op"] + (f" of {found['domain']}" if found["domain"] else "")
             place = f" of node {found['node']!r}" if found["node"] else ""
-            return f"it has no operator {operator}{place}; `halfwise scan` looks at models without running them"
+            return f"it has no operator {operator}{place}; {CUT}"
+    if found := _NO_KERNEL.match(text):
+        place = f" of node {found['node']!r}" if found["node"] else ""
+        return f"it has no kernel of operator {found['op']} (opset {found['opset']}){place} for these types; {CUT}"
     return text[:400].rstrip(".")
 
 

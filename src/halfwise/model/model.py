@@ -61,6 +61,7 @@ class Model:
     interface: Mapping[str, Format] = field(default_factory=dict)
     maps: tuple[MapOutput, ...] = ()
     stamps: FileStamps = field(default_factory=FileStamps)
+    stored_opset: int = 0  # as the file states it; a quantised model's is raised
     within: Graph | None = None  # the body of a branch or a loop that is looked at as if it were the main graph
 
     @property
@@ -224,7 +225,9 @@ def _load(source: str | Path | onnx.ModelProto, label: str, to_run: bool) -> Mod
             "raise it with onnx.version_converter.convert_version"
         )
     allow_narrow_scales(model)
-    found = Model(path, model, digest, stored_nodes, renamed, files, DataHash(files), maps=maps, stamps=stamps)
+    found = Model(
+        path, model, digest, stored_nodes, renamed, files, DataHash(files), maps=maps, stamps=stamps, stored_opset=given
+    )
     map_once(found.initializers())
     return found
 

@@ -1,15 +1,20 @@
-"""Node names as TensorRT's ONNX parser gives them: unnamed and duplicate nodes get one, the rest keep theirs; and
-names of tensors that are in no two graphs."""
+"""Node names as TensorRT's ONNX parser gives them: unnamed and duplicate nodes get one, the rest keep theirs; names
+of tensors that are in no two graphs, and that ONNX Runtime's optimizer does not give to its own."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["name_nodes", "separate_names"]
+__all__ = ["leave_names_to_runtime", "name_nodes", "separate_names"]
+
+# Of shapes that its fusions write, and of casts around operators in FP16: a model that it optimised and saved has them.
+# Seen with 1.32: it does not look whether they are taken, and does not load what it made.
+_OF_RUNTIME = re.compile(r"gemm_(input|output)_shape(_token_\d+)?|InsertedPrecisionFreeCast_.*")
 
 
 def name_nodes(nodes: Iterable[ir.Node]) -> int:
@@ -50,6 +55,20 @@ def separate_names(graph: ir.Graph) -> None:
         taken.add(wanted)
         if wanted != name:
             value.name = wanted
+
+
+def leave_names_to_runtime(graph: ir.Graph) -> None:
+    """Tensors called as ONNX Runtime will call some of its own get other names, inputs and outputs aside."""
+    held = _held_in(graph)
+    taken = {value.name for value in held}
+    for value in held:
+        if not _OF_RUNTIME.fullmatch(value.name or "") or value.is_graph_input() or value.is_graph_output():
+            continue
+        name = f"{value.name}_given"
+        while name in taken:
+            name += "_given"
+        taken.add(name)
+        value.name = name
 
 
 def _held_in(graph: ir.Graph) -> list[ir.Value]:

@@ -10,7 +10,7 @@ from onnx_ir.passes import common as passes
 from halfwise.core.errors import InputError
 from halfwise.model.inference import infer_types
 from halfwise.model.inlining import inline_functions
-from halfwise.model.names import name_nodes, separate_names
+from halfwise.model.names import leave_names_to_runtime, name_nodes, separate_names
 from halfwise.model.opset import raise_function, raise_opset
 from halfwise.model.signatures import check_references, check_signatures
 
@@ -37,6 +37,7 @@ def normalise(model: ir.Model) -> int:
         raise InputError("the graph has a cycle") from None
     _check_wiring(model)
     separate_names(model.graph)
+    leave_names_to_runtime(model.graph)
     _declare_initializers(model)
     infer_types(model)
     _check_outputs(model.graph)

@@ -9,6 +9,7 @@ import numpy as np
 import onnx.defs
 import onnx_ir as ir
 
+from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.model.families import QUANTISERS, REDUCTIONS
 from halfwise.model.ops import NARROW_SCALES
 
@@ -18,6 +19,8 @@ OLDEST_OPSET = 7  # that is understood; models before it are raised to it
 
 # From which IR version on an opset is known; checkers refuse an older one.
 _IR_VERSIONS = ((23, 11), (21, 10), (19, 9), (15, 8), (0, 7))
+
+_ALL_STEPS = 21  # the first opset whose quantisers have 4 and 16 bits
 
 _FLATTENING = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 
@@ -58,9 +61,21 @@ def raise_function(function: ir.Function, version: int) -> bool:
 
 
 def allow_narrow_scales(model: ir.Model) -> None:
-    """Say a quantised model in the opset in which its scales may be narrow, where that can be done."""
-    if any(node.op_type in QUANTISERS for node in _standard(model)):
+    """Say a quantised model in the opset in which its scales may be narrow, where that can be done.
+
+    ONNX Runtime's own quantisers, of 4 and 16 bits in older opsets, have ONNX's attributes and meaning.
+    """
+    own = [node for node in model.graph.all_nodes() if node.op_type in QUANTISERS and node.domain == DOMAIN]
+    if own and all(_has_schema_of_onnx(node) for node in own) and raise_opset(model, _ALL_STEPS):
+        for node in own:
+            node.domain, node.version = "", None
+    elif any(node.op_type in QUANTISERS for node in _standard(model)):
         raise_opset(model, NARROW_SCALES)
+
+
+def _has_schema_of_onnx(node: ir.Node) -> bool:
+    schema = onnx.defs.get_schema(node.op_type, _ALL_STEPS)
+    return set(node.attributes) <= set(schema.attributes) and len(node.inputs) <= len(schema.inputs)
 
 
 def _respelled(nodes: Iterable[ir.Node], now: int, version: int) -> bool:

@@ -31,7 +31,7 @@ __all__ = [
 
 
 FURTHER = 4  # times the runs that were not enough
-ROOM = 1.5  # times the error that was measured
+ROOM = 1.1  # times the error to expect of other inputs
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def way_out(result: FixResult, command: str = "") -> WayOut:
     if spent := noted.get(NoteKind.BEST_SO_FAR):
         more = f"{FURTHER * spent.values['asked']:g}"
         return WayOut(say(spent), _again(result, command, "Search on", "--max-runs", more), spent)
-    if told := noted.get(NoteKind.QUANTISERS_MOVE):
+    if told := noted.get(NoteKind.QUANTISERS_MOVE, noted.get(NoteKind.QUANTISERS_NEAR)):
         return WayOut(say(told), _widened(result, command), told)
     if result.decision.given:
         anew = _again(result, command, "Search anew", less=("--plan", "--engine"))
@@ -173,7 +173,7 @@ def _asked(result: FixResult) -> list[str]:
 
 def _widened(result: FixResult, command: str) -> Step | None:
     """With what this answer keeps, and room for other inputs."""
-    factor, asked = ROOM * result.verdict.ratio, result.plan.tolerance
+    factor, asked = ROOM * result.measured.expected, result.plan.tolerance
     if asked.uses_user_metric or not math.isfinite(factor):
         return _looked_at(result, command)
     return _again(result, command, "State a tolerance that FP32 keeps", *_stated(asked.relaxed(factor)))

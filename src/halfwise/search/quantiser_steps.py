@@ -71,16 +71,18 @@ class Movement:
 
 @dataclass(frozen=True)
 class OwnMovement:
-    """Times the allowed error: what FP32 has once values move by `MOVED`; up to where FP16 is no worse than TF32."""
+    """Times the allowed error: what FP32 has once values move by `MOVED`, on these inputs and to expect of others; up
+    to where FP16 is no worse than TF32."""
 
     fp32: float
+    unseen: float
     as_tf32: float
 
 
 def own_movement(movement: Movement) -> OwnMovement:
     seen, tf32 = movement.measured(MOVED), movement.measured(TF32)
     bounds = (bound for bound in (seen.unseen_bound, tf32.unseen_bound) if math.isfinite(bound))
-    return OwnMovement(seen.ratio, _two_digits(MARGIN * max(bounds, default=0.0)))
+    return OwnMovement(seen.ratio, seen.unseen_bound, _two_digits(MARGIN * max(bounds, default=0.0)))
 
 
 def _two_digits(value: float) -> float:

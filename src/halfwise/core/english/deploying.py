@@ -18,8 +18,8 @@ DEPLOYING = {
         "{subject} does not read operators of ONNX Runtime's own, so they are written in ONNX's: {ops:plain}."
     ),
     NoteKind.QUANTISED_NOT_READ: (
-        "{subject} reads only tensors quantised to at most 8 bits with zero points of 0, unlike those of node {node!r}."
-        " Its build ends there: quantise again, symmetric, to INT8."
+        "{subject} reads only tensors quantised to {types:plain} with zero points of 0, unlike those of node {node!r}. "
+        "Its build ends there: quantise again, symmetric, to INT8."
     ),
     NoteKind.OWN_WITHOUT_KERNEL: (
         "ONNX Runtime has no FP16 kernel of {ops:plain}, so they are written in ONNX's operators."

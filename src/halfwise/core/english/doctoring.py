@@ -93,5 +93,6 @@ DOCTORING = {
     NoteKind.NEXT_VERIFY: "it is fixed already: compares it with {subject}, which it was made from; then build it",
     NoteKind.NEXT_ONNX: "{subject} cannot be examined as it is",
     NoteKind.NEXT_LAYERS: "run it where the engine was built: it lists the layers; add that file",
+    NoteKind.NEXT_CUT: "writes the part of the model in front of {subject!r} ({op}), which ONNX Runtime does not run",
     NoteKind.NEXT_MODEL: "add the ONNX model that was built: then causes can be found",
 }

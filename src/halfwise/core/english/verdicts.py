@@ -95,6 +95,10 @@ VERDICTS = {
         "FP32 itself misses the tolerance ({ratio:.2g} times the allowed error) once the inputs of quantisers move by "
         "{moved:.1g}. More FP32 nodes do not help: state a wider tolerance (--tol)."
     ),
+    NoteKind.QUANTISERS_NEAR: (
+        "FP32 itself comes to {ratio:.2g} times the allowed error once the inputs of quantisers move by {moved:.1g}. "
+        "More FP32 nodes do not bring other inputs within it: state a wider tolerance (--tol)."
+    ),
     NoteKind.QUANTISERS_ALLOW: (
         "The tolerance is {factor:.2g} times the default: quantisers make whole steps of TF32's rounding, too. State "
         "another with --tol."

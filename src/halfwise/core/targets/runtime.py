@@ -58,6 +58,7 @@ class Runtime:
     without: Mapping[str, str] = field(default_factory=dict)
     reads_since: Mapping[str, str] = field(default_factory=dict)
     reads_own: frozenset[str] | None = None  # of ONNX Runtime's own operators those that it reads; None: all
+    quantised: Mapping[str, str] | None = None  # the types of quantised tensors that it reads, since when; None: all
     integer_biases: bool = True  # it reads a bias of INT32 behind a DequantizeLinear
     fuses_norms: bool = False  # it has one kernel for a norm of small operators, which is kept whole
     builder: Builder | None = None
@@ -77,6 +78,16 @@ class Runtime:
             return False
         first, last = minors
         return len(version.parts) == 1 or (first <= version.parts[1] and (last is None or version.parts[1] <= last))
+
+    def quantised_types(self, span: Span | None) -> tuple[str, ...] | None:
+        """ONNX's names of the types of quantised tensors that every release meant reads; None where all are read."""
+        if self.quantised is None:
+            return None
+
+        def reads(since: str) -> bool:
+            return not since or span is None or span.low >= Version.parse(since).span.low
+
+        return tuple(name for name, since in self.quantised.items() if reads(since))
 
     def nearest(self, version: Version) -> str:
         """The known release that lies nearest to one that is not known."""

@@ -15,6 +15,10 @@ __all__ = ["ONNX", "ORT_CUDA", "RTX", "RUNTIMES", "STRICT_PROFILE", "TENSORRT"]
 STRICT_PROFILE = "strict"  # the profile that rounds every stored tensor and fuses nothing
 
 
+# By the parser's release notes; RTX 1.7 refuses all others and all zero points but 0.
+_QUANTISED = {"INT8": "", "UINT8": "", "FLOAT8E4M3FN": "9.0", "INT4": "10.0"}
+
+
 def _tensorrt_cautions(typing: Typing, span: Span | None, gpu: Gpu | None) -> Iterator[Note]:
     if typing is Typing.STRONG and span is not None and span.within(Version.parse("9.1").span):
         yield Note.of(NoteKind.IMPORTERS_RETYPE)
@@ -45,6 +49,7 @@ TENSORRT = Runtime(
     # been read since 8.6, but that of opset 21, with a scale for each channel, since 10.9 only.
     reads_since={"LayerNormalization": "8.6", "GroupNormalization": "10.9", "RMSNormalization": "10.15"},
     reads_own=frozenset(),
+    quantised=_QUANTISED,
     integer_biases=False,
     builder=Builder("trtexec", ("tensorrt",), TRTEXEC_FLAGS),
     cautions=_tensorrt_cautions,
@@ -59,6 +64,7 @@ RTX = Runtime(
     # As the parser of 1.7 answered. It knows MultiHeadAttention, GroupQueryAttention, RotaryEmbedding and MatMulNBits
     # in a few forms only.
     reads_own=frozenset({"Gelu", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"}),
+    quantised=dict.fromkeys(_QUANTISED, ""),
     integer_biases=False,
     builder=Builder("tensorrt_rtx", ("tensorrt_rtx", "tensorrt_rtx_bindings"), offline=True),
     cautions=_rtx_cautions,

@@ -120,7 +120,7 @@ class Target:
         if fmt.value not in runtime.formats:
             return f"{self.title} is not known to take {title}"
         since = runtime.formats[fmt.value]
-        if since and self.span is not None and self.span.low < Version.parse(since).span.low:
+        if self._is_before(since):
             return f"{self.title} has no {title}; it came with {since}"
         least = LEAST_CAPABILITY.get(fmt.value, (0, 0))
         if self.gpu is not None and self.gpu.capability < least:
@@ -130,11 +130,10 @@ class Target:
     @property
     def unread_operators(self) -> dict[str, str]:
         """The operators that the parser of some release meant does not know, and the release they came with."""
-        if self.span is None:
-            return {}
-        low = self.span.low
-        since = self.runtime.reads_since
-        return {op: first for op, first in since.items() if low < Version.parse(first).span.low}
+        return {op: since for op, since in self.runtime.reads_since.items() if self._is_before(since)}
+
+    def _is_before(self, since: str) -> bool:
+        return bool(since) and self.span is not None and self.span.low < Version.parse(since).span.low
 
     @property
     def cautions(self) -> tuple[Note, ...]:

@@ -87,7 +87,7 @@ def _model(
     models = [model for path in paths if (model := _read(path, load, notes)) is not None]
     for model in models:
         if model.path is not None:
-            facts[model.path] = f"{counted(len(model.nodes), 'node')}, opset {model.opset()}"
+            facts[model.path] = f"{counted(len(model.nodes), 'node')}, opset {model.stored_opset}"
     if not models:
         return None
     built = command.model if command is not None else None

@@ -12,6 +12,8 @@ from halfwise.core.files.kinds import FileKind
 from halfwise.core.finding import Finding
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.fp32_model import holds_narrow
+from halfwise.model.known_operators import not_run
+from halfwise.model.model import Model
 from halfwise.verbs.doctor.case import Case
 from halfwise.verbs.doctor.document import NextStep
 from halfwise.verbs.doctor.measured import Measured
@@ -33,6 +35,8 @@ def next_step(case: Case, measured: Measured | None, findings: Sequence[Finding]
     if case.model is not None and case.model.path is not None:
         if _is_fixed(case):
             return _with_original(case, case.model.path)
+        if measured is None and (cut := _cut(case.model, case.model.path)) is not None:
+            return cut
         return _with_model(case, case.model.path, measured, findings)
     held = next((each for each in case.material.files if each.kind in _MODELS), None)
     if held is not None:
@@ -42,6 +46,17 @@ def next_step(case: Case, measured: Measured | None, findings: Sequence[Finding]
         return NextStep(shlex.join(command), Note.of(NoteKind.NEXT_LAYERS))
     given = [str(each.path) for each in case.material.files]
     return NextStep(shlex.join(["halfwise", "doctor", "MODEL.onnx", *given]), Note.of(NoteKind.NEXT_MODEL))
+
+
+def _cut(model: Model, path: Path) -> NextStep | None:
+    """The part in front of the first node that nothing here runs; None where there is none."""
+    node = next(iter(not_run(model.nodes)), None)
+    made = [] if node is None else [value.name for value in node.inputs if value is not None and value.producer()]
+    if node is None or not made:
+        return None
+    given = [str(path), f"{path.stem}.part.onnx", [each.name for each in model.inputs], made]
+    words = f"import onnx.utils; onnx.utils.extract_model({', '.join(map(repr, given))}, check_model=False)"
+    return NextStep(shlex.join(["python3", "-c", words]), Note.of(NoteKind.NEXT_CUT, node.name or "", op=node.op_type))
 
 
 def _is_fixed(case: Case) -> bool:

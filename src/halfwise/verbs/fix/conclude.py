@@ -42,4 +42,6 @@ def _notes(prepared: Prepared, delivery: Delivery, runs: float, arithmetic: Arit
     kinds = {note.kind for note in told}
     if NoteKind.QUANTISERS_MOVE in kinds and not judged.measured.verdict.met:  # no more runs help then
         told = tuple(note for note in told if note.kind is not NoteKind.RUNS_SPENT)
+    if judged.measured.promise is not None and judged.measured.promise.carried:
+        told = tuple(note for note in told if note.kind is not NoteKind.QUANTISERS_NEAR)
     return (*mostly_fp32(context.question.tolerance, judged.measured, arithmetic), *dict.fromkeys(told))

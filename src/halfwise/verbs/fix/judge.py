@@ -102,6 +102,7 @@ def _measurement(
         by_profile={
             name: tolerance.ratio(seen.outputs, prepared.floats, seen.user_metric) for name, seen in by_profile.items()
         },
+        expected=fixed.unseen_bound * prepared.relaxed,
         inputs=effects,
         input_findings=findings,
         ranges=found.candidate.statistics.ranges(),

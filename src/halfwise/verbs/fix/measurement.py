@@ -30,6 +30,7 @@ class FixMeasurement:
     typed: Mapping[str, Metrics] = field(default_factory=dict)  # the file as it is typed, where it is
     typed_verdict: Verdict | None = None
     by_profile: Mapping[str, float] = field(default_factory=dict)  # the ratio under each that the target may meet
+    expected: float = 0.0  # the ratio to expect of an unseen input, the margin on top
     inputs: tuple[InputEffect, ...] = ()  # what inputs in FP16 do, where they are
     input_findings: tuple[Finding, ...] = ()
     ranges: Mapping[str, Counts] = field(default_factory=dict)  # of every FP32 tensor, over one search input

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import onnx_ir as ir
 
 from halfwise.core.errors import InputError
@@ -20,8 +21,7 @@ from halfwise.repair.lower import lowered
 
 __all__ = ["read_by"]
 
-_WIDE = frozenset({ir.DataType.UINT16, ir.DataType.INT16})
-_WHOLE = frozenset({ir.DataType.UINT8, ir.DataType.INT8})
+_BIASES = "INT32"  # that are written as floats before, where they are not read
 
 
 def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
@@ -51,17 +51,21 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
 
 
 def _unread_quantised(target: Target, model: Model) -> Iterator[Note]:
-    """The first node that no parser of TensorRT reads; ONNX Runtime's quantiser writes such ones by default."""
+    """The first node that its parser does not read; ONNX Runtime's quantiser writes such ones by default."""
+    types = target.runtime.quantised_types(target.span)
+    if types is None:
+        return
     for node in model.nodes:
         held = {"QuantizeLinear": node.outputs, "DequantizeLinear": node.inputs}.get(node.op_type, ())
-        if held and held[0] is not None and (held[0].dtype in _WIDE or _off_zero(node)):
-            yield Note.of(NoteKind.QUANTISED_NOT_READ, target.title, node=node.name)
+        kind = held[0].dtype if held and held[0] is not None else None
+        if kind is not None and (kind.name not in (*types, _BIASES) or _off_zero(node)):
+            yield Note.of(NoteKind.QUANTISED_NOT_READ, target.title, node=node.name, types=list(types))
             return
 
 
 def _off_zero(node: ir.Node) -> bool:
     zero = node.inputs[2].const_value if len(node.inputs) > 2 and node.inputs[2] is not None else None
-    return zero is not None and zero.dtype in _WHOLE and bool(zero.numpy().any())
+    return zero is not None and bool(zero.numpy().astype(np.float32).any())
 
 
 def _without_kernel(node: ir.Node) -> bool:

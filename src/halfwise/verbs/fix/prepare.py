@@ -63,7 +63,8 @@ class Prepared:
     profiles: tuple[Profile, ...]  # those that judge; the worst counts
     layouts: Layouts
     inputs: tuple[InputEffect, ...]  # what FP16 does to the values of the inputs, where they are handed over so
-    tolerance: Tolerance  # as stated; the search's is wider where FP32 itself does not keep it
+    tolerance: Tolerance  # as stated
+    relaxed: float  # times that error: what the search allows, more where FP32 itself does not keep it
     floats: frozenset[str]  # the outputs that hold real numbers
     notes: tuple[Note, ...]
     course: Course
@@ -126,6 +127,7 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
         layouts,
         effects,
         tolerance,
+        put.factor,
         tolerance.floats_among(float_outputs(answers[0])),
         tuple(_notes(request, sites, chosen, profiles, put)),
         course,

@@ -62,10 +62,12 @@ class Promise:
 def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured, *, runs: bool = True) -> Promise | None:
     """None where the tolerance is missed, and where all inputs were made up: nothing is promised then.
 
+    What the search measures is in units of what it allows; a promise is in those of what was stated.
+
     `runs`: other inputs, near those given and louder or quieter ones, are run where they may decide.
     """
-    decided, decision = candidate.decided, candidate.decision
-    if not fixed.met or decided.samples.origin == "synthetic":
+    decided, decision, relaxed = candidate.decided, candidate.decision, prepared.relaxed
+    if fixed.ratio * relaxed > 1.0 or decided.samples.origin == "synthetic":
         return None
     margin = prepared.context.question.margin
     given = {feed.id: ratio for feed, ratio in zip(decided.samples.all, fixed.smooth or fixed.ratios, strict=True)}
@@ -78,14 +80,14 @@ def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured, *, run
         for feed, ratio in zip(variants, seen[1].smooth or seen[1].ratios, strict=True):
             if feed.source in given:
                 given[feed.source] = max(given[feed.source], ratio)
-    ratios = tuple(given.values())
-    bound = max(bound_alone(ratios), chance(seen)) * (1.0 + margin)
+    ratios = tuple(ratio * relaxed for ratio in given.values())
+    bound = max(bound_alone(ratios), chance(seen) * relaxed) * (1.0 + margin)
     if bound > 1.0:
         stream = prepared.request.rollout
         return Promise(bound, inputs_wanted(ratios, margin), steps=0 if stream is None else stream.steps)
     if not runs or (bound <= DOUBT and not may_overflow(decided.sites, candidate.statistics)):
         return Promise(bound, 0)  # far from the tolerance, and no value is near the format's limits
-    louder = _resized(prepared, decided, decision) * (1.0 + margin)
+    louder = _resized(prepared, decided, decision) * relaxed * (1.0 + margin)
     return Promise(max(bound, louder), 0, of_size=louder > 1.0)
 
 

@@ -37,6 +37,7 @@ from halfwise.verbs.fix.typed_file import because_stored, held_outputs
 __all__ = ["Asked", "Questions", "ask", "questions"]
 
 MOST_STEPS = 5.0  # times the allowed error: more, and a model as near as FP32 still has other answers
+NEAR = 0.85  # of the allowed error: what FP16 may come to where FP32 itself is too near for other inputs
 
 Outputs = Mapping[str, NDArray[Any]]
 
@@ -54,11 +55,16 @@ class Asked:
 
 @dataclass(frozen=True)
 class Questions:
-    """The question that is judged by, and the one that is searched by."""
+    """The question that is judged by, and the one that is searched by, which allows `factor` times as much."""
 
     stated: Question
-    searched: Question
+    factor: float = 1.0
     notes: tuple[Note, ...] = ()
+
+    @property
+    def searched(self) -> Question:
+        stated = self.stated
+        return stated if self.factor == 1.0 else replace(stated, tolerance=stated.tolerance.relaxed(self.factor))
 
 
 def ask(
@@ -175,22 +181,26 @@ def questions(
     """Of a model that quantises, a tiny change moves values by whole steps, which no choice of formats prevents.
 
     What other FP32 kernels miss is out of reach. Where they keep it, what TF32 kernels would do is allowed by default,
-    up to a bound beyond which nobody would call it met.
+    up to a bound beyond which nobody would call it met. Where they keep it on these inputs only, FP16 may, too.
     """
     request = asked.request
     stated = Question(asked.tolerance, request.metric, len(asked.samples.all), margin)
     if not has_quantisers(asked.sites):
-        return Questions(stated, stated)
+        return Questions(stated)
     answers = asked.references.of(searched)
     moves = own_movement(Movement(asked.sites, emulator, stated, searched, answers, counter))
     if moves.as_tf32 <= 1.0:
-        return Questions(stated, stated)
-    wider = replace(stated, tolerance=stated.tolerance.relaxed(moves.as_tf32))
+        return Questions(stated)
     if 1.0 < moves.fp32 < math.inf:
-        return Questions(stated, wider, (Note.of(NoteKind.QUANTISERS_MOVE, ratio=moves.fp32, moved=MOVED),))
+        told = Note.of(NoteKind.QUANTISERS_MOVE, ratio=moves.fp32, moved=MOVED)
+        return Questions(stated, moves.as_tf32, (told,))
     if moves.fp32 <= 1.0 and not request.tolerance and request.plan is None and request.metric is None:
         if moves.as_tf32 > MOST_STEPS:
             told = Note.of(NoteKind.QUANTISERS_MOVE, ratio=moves.as_tf32 / MARGIN, moved=TF32)
-            return Questions(stated, wider, (told,))
-        return Questions(wider, wider, (Note.of(NoteKind.QUANTISERS_ALLOW, factor=moves.as_tf32),))
-    return Questions(stated, stated)
+            return Questions(stated, moves.as_tf32, (told,))
+        wider = replace(stated, tolerance=stated.tolerance.relaxed(moves.as_tf32))
+        return Questions(wider, notes=(Note.of(NoteKind.QUANTISERS_ALLOW, factor=moves.as_tf32),))
+    if moves.fp32 <= NEAR and moves.unseen > 1.0:
+        told = Note.of(NoteKind.QUANTISERS_NEAR, ratio=moves.fp32, moved=MOVED)
+        return Questions(stated, min(NEAR * moves.unseen / moves.fp32, moves.as_tf32), (told,))
+    return Questions(stated)

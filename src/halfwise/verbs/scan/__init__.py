@@ -70,7 +70,7 @@ def scan(
     facts = ModelFacts(
         path=str(model.path) if model.path is not None else None,
         nodes=len(model.nodes),
-        opset=model.opset(),
+        opset=model.stored_opset,
         weight_bytes=model.weight_bytes,
     )
     entries = tuple(replace(entry, rounding=statistics.get(entry.name)) for _, entry in counted)

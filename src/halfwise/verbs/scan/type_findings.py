@@ -13,6 +13,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.model.contrib.schemas import is_known
 from halfwise.model.families import INTEGER_ARITHMETIC, QUANTISERS
 from halfwise.model.fp32_model import typed_nodes
+from halfwise.model.known_operators import not_run
 from halfwise.model.model import Model
 from halfwise.model.patterns import Pattern
 
@@ -53,12 +54,16 @@ def _double(model: Model) -> Iterator[Finding]:
 
 
 def _foreign(model: Model) -> Iterator[Finding]:
-    nodes = [node for node in model.nodes if node.domain and not is_known(node.op_type, node.domain)]
+    """Those that nothing here runs, or where there are none, those of other domains."""
+    missing = not_run(model.nodes)
+    nodes = missing or [node for node in model.nodes if node.domain and not is_known(node.op_type, node.domain)]
     if nodes:
-        ops = Counter(f"{node.domain}:{node.op_type}" for node in nodes)
-        shown = [op for op, _ in ops.most_common()]
-        note = Note.of(NoteKind.FOREIGN_NODES, count=len(nodes), ops=shown)
-        yield finding("HW303", Where("node", nodes[0].name or ""), note, {"count": len(nodes), "ops": dict(ops)})
+        ops = Counter(f"{node.domain}:{node.op_type}".removeprefix(":") for node in nodes)
+        count, shown = len(nodes), [op for op, _ in ops.most_common()]
+        note = Note.of(NoteKind.FOREIGN_NODES, count=count, ops=shown)
+        if missing:
+            note = Note.of(NoteKind.NODES_NOT_RUN, count=count, ops=shown)
+        yield finding("HW303", Where("node", nodes[0].name or ""), note, {"count": count, "ops": dict(ops)})
 
 
 def _quantised(model: Model) -> Iterator[Finding]:
