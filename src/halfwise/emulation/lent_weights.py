@@ -19,15 +19,14 @@ class LentWeights:
 
     def __init__(self, weights: RoundedWeights) -> None:
         self._weights, self._room = weights, Room()
-        self._node: ir.Node | None = None
-        self._lent: dict[Any, NDArray[Any]] = {}
+        self._lent: dict[ir.Node, dict[Any, NDArray[Any]]] = {}  # of one node
 
     def to(self, node: ir.Node, weight: Weight) -> NDArray[Any]:
-        if node is not self._node:
-            self._node, self._lent = node, {}
+        if node not in self._lent:
+            self._lent.clear()
             self._room.clear(0)
-        key = RoundedWeights.key(weight)
-        if key not in self._lent:
+        lent, key = self._lent.setdefault(node, {}), RoundedWeights.key(weight)
+        if key not in lent:
             room = None if self._weights.keeps(weight) else self._room
-            self._lent[key] = self._weights.of(weight, room=room)
-        return self._lent[key]
+            lent[key] = self._weights.of(weight, room=room)
+        return lent[key]
