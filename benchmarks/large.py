@@ -3,10 +3,11 @@
 Each model is written by benchmarks.zoo.decoder. Every measurement is a fresh process, so that peaks do not mix: an
 FP32 run of ONNX Runtime (the median of five), a plain loop that reads each weight once and converts it to FP16, and
 halfwise's verbs. `own` is the peak of resident memory without mapped pages of files (RssAnon and RssShmem of
-/proc/PID/status, with those of child processes, sampled 50 times a second; pages that a process shares with one that
-it was forked from count once, by Pss of /proc/PID/smaps_rollup); `all` is the kernel's VmHWM. A limit is 2.5 times the
-own peak of the FP32 run and 300 MB. `child` is the most that the children of a process held together: one of `fix`
-runs the model that it wrote. `CPU` are seconds of all threads and of all children, which other programs on the machine
+/proc/PID/status, with those of child processes, sampled 20 times a second; pages that a process shares with one that
+it was forked from count once, by Pss of /proc/PID/smaps_rollup, asked at each peak that is 2% above the last, as it
+takes the kernel tens of milliseconds, in which the process waits for memory); `all` is the kernel's VmHWM. A limit is
+2.5 times the own peak of the FP32 run and 300 MB. `child` is the most that the children of a process held together: one
+of `fix` runs the model that it wrote. `CPU` are seconds of all threads and of all children, which other programs on the machine
 change less than `seconds`, but change, too: the FP32 run is measured before `fix` and behind it, and the mean counts.
 Below the table `fix` stands beside three times its model runs and three times one reading and converting; what it takes
 for the least of decoders, as the libraries that it loads, is told apart. Last come the
@@ -44,7 +45,8 @@ VERBS = ("scan", "trace", "fix", "verify")  # the last of what the one before it
 _SIZES = ("own GB", "child GB", "all GB", "limit GB")
 HEAD = ("billions", "what", "seconds", "CPU", *_SIZES, "runs", "FP32 nodes", "remark")
 GROWTH = ("what", "from", "to billions", "slope of seconds", "of CPU", "of own GB", "runs", "and runs")
-SAMPLE_S = 0.02
+SAMPLE_S = 0.05
+_HIGHER = 1.02  # times the last peak: worth asking what is shared
 _LEAST = 0.001  # billions
 _MOMENTS = (0.1, 0.25, 0.5, 0.75)
 RUN = """
@@ -265,7 +267,7 @@ def measured(what: str, code: Sequence[str], limit_s: float) -> Measured:
             now = [_status(each) for each in _tree(process.pid)]
             here, there, used = (sum(column) for column in zip(*now, strict=True))
             children = max(children, here - now[0][0])
-            if here > most:  # what is shared takes long to ask
+            if here > _HIGHER * most:
                 most, own = here, max(own, here if len(now) == 1 else _shared_once(process.pid))
             whole, cpu = max(whole, there), max(cpu, used)
             if time.perf_counter() - started > limit_s:
