@@ -1,19 +1,18 @@
 """Memory and time on large decoders: python -m benchmarks.large [--billions 0.1 0.24] [--verbs scan fix].
 
-Each model is written by benchmarks.zoo.decoder. Every measurement is a fresh process, so that peaks do not mix: an
-FP32 run of ONNX Runtime (the median of five), a plain loop that reads each weight once and converts it to FP16, and
+Each model is written by benchmarks.zoo.decoder. Every measurement is a fresh process, so that peaks do not mix: an FP32
+run of ONNX Runtime (the median of five), a plain loop that reads each weight once and converts it to FP16, and
 halfwise's verbs. `own` is the peak of resident memory without mapped pages of files (RssAnon and RssShmem of
-/proc/PID/status, with those of child processes, sampled 20 times a second; pages that a process shares with one that
-it was forked from count once, by Pss of /proc/PID/smaps_rollup, asked at each peak that is 2% above the last, as it
-takes the kernel tens of milliseconds, in which the process waits for memory); `all` is the kernel's VmHWM. A limit is
-2.5 times the own peak of the FP32 run and 300 MB. `child` is the most that the children of a process held together: one
-of `fix` runs the model that it wrote. `CPU` are seconds of all threads and of all children, which other programs on the machine
-change less than `seconds`, but change, too: the FP32 run is measured before `fix` and behind it, and the mean counts.
-Below the table `fix` stands beside three times its model runs and three times one reading and converting; what it takes
-for the least of decoders, as the libraries that it loads, is told apart. Last come the
-time that `fix` said was left, at four moments, and the time that was left; and what it takes to round all weights,
-which `fix` does in each walk, and to keep them rounded in a file for the next run instead. Several sizes end in a
-table of slopes.
+/proc/PID/status, with those of child processes, sampled 20 times a second; pages that a process shares with one that it
+was forked from count once, by Pss of /proc/PID/smaps_rollup, asked at each peak that is 2% above the last, as it takes
+the kernel tens of milliseconds, in which the process waits for memory); `all` is the kernel's VmHWM. A limit is 2.5
+times the own peak of the FP32 run and 300 MB. `child` is the most that the children of a process held together: one of
+`fix` runs the model that it wrote. `CPU` are seconds of all threads and of all children, which other programs on the
+machine change less than `seconds`, but change, too: the FP32 run is measured before `fix` and behind it, and the mean
+counts. Below the table `fix` stands beside three times its model runs and three times one reading and converting; what
+it takes for the least of decoders, as the libraries that it loads, is told apart. Last come the time that `fix` said
+was left, at four moments, and the time that was left; and what it takes to round all weights, which `fix` does in each
+walk, and to keep them rounded in a file for the next run instead. Several sizes end in a table of slopes.
 """
 
 from __future__ import annotations
