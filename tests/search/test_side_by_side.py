@@ -15,6 +15,7 @@ from benchmarks.zoo.decoder import Sizes, feeds, write_decoder
 from halfwise import fix
 from halfwise.emulation import emulate, streamed
 from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.ort import Session
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
@@ -77,6 +78,23 @@ def test_each_is_seen_as_if_alone(samples: int, large: None) -> None:
             assert not isinstance(expected, Exception)
             for name in sites.model.output_names:
                 np.testing.assert_array_equal(answer[name], expected[name])
+
+
+def test_a_weight_is_multiplied_once_with_the_rows_of_all(large: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    run = Session.run
+
+    def seen(self: Session, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Array]:
+        taken.extend(each.size for each in feeds.values() if each.ndim == 2 and len(each) == 4)
+        return run(self, feeds, outputs)
+
+    monkeypatch.setattr(Session, "run", seen)
+    table = np.linspace(-2, 2, 12, dtype=np.float32).reshape(4, 3)
+    proto = model([node("MatMul", "x w", "y")], [value("x", shape=("b", "n", 4))], [value("y")], [weight("w", table)])
+    given = [{"x": normal(n, 2, n, 4)} for n in (3, 5)]
+    found = list(beside_one_another(Stepper(Emulator()), Sites(load(proto)), given))
+    assert taken == [table.size]
+    assert [answer["y"].shape for _, answer in found] == [(2, 3, 3), (2, 5, 3)]
 
 
 def test_a_repair_that_changes_the_answer_is_refused(

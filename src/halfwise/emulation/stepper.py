@@ -32,6 +32,7 @@ from halfwise.emulation.large_tables import (
 from halfwise.emulation.late_constants import constants_late
 from halfwise.emulation.lent_weights import LentWeights
 from halfwise.emulation.ort import FEW, MANY, RUNTIME_IR_VERSION, Device, Session
+from halfwise.emulation.row_products import results_of_rows, rows_of
 from halfwise.emulation.store import Store, is_large
 from halfwise.model.families import PRODUCTS, RECURRENT
 from halfwise.model.model import Model
@@ -141,6 +142,8 @@ class Stepper:
             return handed_out(node, branch, store, changed or {})
         compiled = self.compile(node, assignment)
         self.account(1 + len(self.inner(node)))
+        if changed is None and node in store.ahead:
+            return {compiled.outputs[0]: store.ahead.pop(node)}
         if changed is None and (picks_rows(node) or turns(node)):
             found = _of_table(node, compiled, assignment, store)
             if found is not None:
@@ -156,6 +159,8 @@ class Stepper:
         with _as_in_model(node, {name: value for name, value, _ in compiled.reads}):
             if turned is not None:
                 return {compiled.outputs[0]: self._of_turned(node, store, compiled, feeds, turned)}
+            if lent is not None and changed is None and _made_for_all(node, compiled, store, feeds):
+                return {compiled.outputs[0]: store.ahead.pop(node)}
             results = compiled.session.run(feeds, compiled.names)
         return dict(zip(compiled.outputs, results.values(), strict=True))
 
@@ -294,6 +299,27 @@ class Stepper:
 
     def _peek(self, store: Store, value: ir.Value | None) -> Array | None:
         return store.read(value, None) if value is not None and value in store else None
+
+
+def _made_for_all(node: ir.Node, compiled: _Compiled, store: Store, feeds: Mapping[str, Array]) -> bool:
+    """Whether the product with a weight was made for all that go beside a store: it reads the weight once."""
+    if len(store.beside) < 2 or node.op_type != "MatMul" or node.domain or compiled.device != "cpu":
+        return False
+    (name, value, fmt), *others = compiled.reads
+    if len(others) != 1 or not others[0][1].is_initializer() or any(value not in each for each in store.beside):
+        return False
+    table, taken = feeds[others[0][0]], [each.read(value, fmt) for each in store.beside]
+    rows = rows_of(taken, table.shape[0]) if table.ndim == 2 else None
+    if rows is None:
+        return False
+
+    def run(each: Array, part: Array) -> Array:
+        made: Array = compiled.session.run({name: each, others[0][0]: part}, compiled.names)[compiled.names[0]]
+        return made
+
+    for each, of, made in zip(store.beside, taken, results_of_rows(rows, table.shape[1], [table], run), strict=True):
+        each.ahead[node] = made.reshape(*of.shape[:-1], table.shape[1])
+    return True
 
 
 def _of_table(node: ir.Node, compiled: _Compiled, assignment: Assignment, store: Store) -> Array | None:

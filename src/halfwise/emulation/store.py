@@ -27,11 +27,24 @@ _FREED = 1 << 24  # bytes of tensors after which what is free goes back to the s
 
 
 class Store:
-    """The live tensors of one run, in the format they are kept in."""
+    """The live tensors of one run, in the format they are kept in.
 
-    def __init__(self, emulator: Emulator, assignment: Assignment, feeds: Mapping[str, Array]) -> None:
+    `beside` are those of samples that go through the model in turns, node by node, this one among them; `ahead` holds
+    products that another one made for this one, too.
+    """
+
+    def __init__(
+        self,
+        emulator: Emulator,
+        assignment: Assignment,
+        feeds: Mapping[str, Array],
+        beside: list[Store] | None = None,
+    ) -> None:
         self._emulator = emulator
         self.assignment = assignment
+        self.beside = [] if beside is None else beside
+        self.beside.append(self)
+        self.ahead: dict[ir.Node, Array] = {}
         self._values: dict[ir.Value, Array] = {}
         self._freed = 0
         for value in assignment.sites.model.graph.inputs:

@@ -159,7 +159,8 @@ def _told(found: TensorStatistics, values: Sequence[ir.Value]) -> list[Any]:
 
 def _walked(stepper: Stepper, sites: Sites, feeds: Sequence[Mapping[str, Array]]) -> list[_Walk]:
     """As far as the model can be run node by node."""
-    stores = [Store(stepper.emulator, Assignment(sites, {}), feed) for feed in feeds]
+    beside = list[Store]()
+    stores = [Store(stepper.emulator, Assignment(sites, {}), feed, beside) for feed in feeds]
     with Helper() as helper:
         seen = [StatisticsCollector(stepper, sites, store, helper) for store in stores]
         for steps in zip_longest(*(_steps(stepper, store) for store in stores)):
