@@ -85,10 +85,10 @@ class KeptWalks:
         with suppress(*_NOT_OURS):
             if known is not None:
                 return read(parse_json(known[_DOCUMENT].tobytes()))
-        text = json.dumps(make())
+        made = make()
         if self._path(key) is not None:
-            self.keep(key, {_DOCUMENT: np.frombuffer(text.encode(), np.uint8)})
-        return read(json.loads(text))
+            self.keep(key, {_DOCUMENT: np.frombuffer(json.dumps(made).encode(), np.uint8)})
+        return read(made)
 
     def discard(self) -> None:
         if self.folder is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,8 +42,10 @@ class Store:
     ) -> None:
         self._emulator = emulator
         self.assignment = assignment
-        self.beside = [] if beside is None else beside
-        self.beside.append(self)
+        self.beside: Sequence[Store] = ()
+        if beside is not None:
+            self.beside = beside
+            beside.append(self)
         self.ahead: dict[ir.Node, Array] = {}
         self._values: dict[ir.Value, Array] = {}
         self._freed = 0
