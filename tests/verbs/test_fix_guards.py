@@ -146,8 +146,9 @@ def test_nothing_is_told_of_a_guard_of_weights_alone() -> None:
     assert made.met and NoteKind.GUARD_VANISHES not in kinds(made.notes)
 
 
-def normalised(behind_a_layer: bool = False, epsilon: float = 1e-5) -> onnx.ModelProto:
-    """A forecast of a series without its mean and deviation, which are given back to it."""
+def normalised(behind_a_layer: bool = False, epsilon: float = 1e-5, factor: float = 1.0) -> onnx.ModelProto:
+    """A forecast of a series without its mean and deviation, which are given back to it. Where there is a `factor`,
+    the deviation is multiplied by it."""
     rng = np.random.default_rng(1)
     weights = [
         weight("mix", np.eye(WIDTH, dtype=np.float32) + rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) / 8),
@@ -155,6 +156,7 @@ def normalised(behind_a_layer: bool = False, epsilon: float = 1e-5) -> onnx.Mode
         weight("least", np.float32(epsilon)),
         weight("along", np.array([1])),
         weight("bias", rng.standard_normal(WIDTH).astype(np.float32)),
+        weight("factor", np.float32(factor)),
     ]
     layer = [node("MatMul", "x mix", "mixed"), node("Add", "mixed bias", "series")]
     nodes = [
@@ -166,7 +168,8 @@ def normalised(behind_a_layer: bool = False, epsilon: float = 1e-5) -> onnx.Mode
         node("Mul", "centred centred", "squares"),
         node("ReduceMean", "squares along", "variance"),
         node("Add", "variance least", "guarded"),
-        node("Sqrt", "guarded", "deviation"),
+        node("Sqrt", "guarded", "deviation" if factor == 1.0 else "root"),
+        *([] if factor == 1.0 else [node("Mul", "root factor", "deviation")]),
         node("Div", "off deviation", "even"),
         node("MatMul", "even w", "made"),
         node("Mul", "made deviation", "wide"),
@@ -200,6 +203,13 @@ def test_a_guard_of_how_an_input_varies_is_kept_and_of_a_hidden_layer_told() -> 
     made = fix(normalised(behind_a_layer=True, epsilon=1e-9), inputs, repairs="none")
     assert made.met and "n_guarded" not in made.fp32_nodes
     assert NoteKind.GUARD_VANISHES in kinds(made.notes)
+
+
+def test_so_is_one_whose_root_is_made_small_again(tmp_path: Path) -> None:
+    inputs = [series(seed, 3.0) for seed in range(4)]
+    made = fix(normalised(epsilon=1e-9, factor=5e-4), inputs, repairs="none", out=tmp_path / "out")
+    assert made.met and {"n_guarded", "n_root", "n_deviation", "n_even"} <= set(made.fp32_nodes)
+    assert np.isfinite(answer(tmp_path / "out", {"x": np.full((6, WIDTH), 3, np.float32)})).all()
 
 
 def spectrum(biased: bool, held: type[Any] = np.float32) -> onnx.ModelProto:

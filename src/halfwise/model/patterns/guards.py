@@ -29,8 +29,11 @@ class Guard:
     guards: str
 
     def lost_in(self, below: float) -> tuple[ir.Node, ...]:
-        """Those that hold it or read it while it is smaller: a root behind it may make it large enough."""
+        """Those that hold it or read it while it is smaller: a root behind it may make it large enough. Where a factor
+        or a power is on the way, all."""
         held = self.epsilon
+        if any(node.op_type in ("Mul", "Pow") for node in self.nodes[:-1]):
+            return self.nodes
         for place, node in enumerate(self.nodes):
             held = math.sqrt(held) if node.op_type == "Sqrt" else held
             if held >= below:
