@@ -44,8 +44,8 @@ class Guard:
 def find_guards(view: View, below: float) -> Iterator[Guard]:
     """Smaller ones, once for each of what they guard; a sum of exponentials whose largest is 1 needs none."""
     found = [each for each in _added(view) if 0.0 < each[2] < below]
-    sums = [each for each in (*find_softmaxes(view), *find_logsumexps(view)) if each.details["stable"]] if found else []
-    large = {name for each in sums for name in each.nodes}
+    sums = (*find_softmaxes(view), *find_logsumexps(view)) if found else ()
+    large = {name for each in sums if each.details["of_each"] for name in each.nodes}
     for node, value, epsilon in found:
         if node.name not in large:
             for nodes, guards in _ways(view, node.outputs[0], _STEPS):
