@@ -232,6 +232,17 @@ def test_what_stands_before_a_plugin_is_cut_out(tmp_path: Path, monkeypatch: pyt
     assert fix(tmp_path / "det.part.onnx", [{"x": np.ones((1, 8, 4), np.float32)}]).met
 
 
+def test_a_plugin_in_a_branch_is_not_cut_out(tmp_path: Path) -> None:
+    """The main graph has no tensor of that name, which onnx.utils.extract_model would not find."""
+    inner = [node("Mul", "x x", "boxes"), node("EfficientNMS_TRT", "boxes", "then")]
+    branch = helper.make_graph(inner, "branch", [], [value("then")])
+    other = helper.make_graph([node("Neg", "x", "else")], "other", [], [value("else")])
+    nodes = [node("If", "taken", "y", then_branch=branch, else_branch=other)]
+    inputs = [value("x", shape=(1, 8)), value("taken", TensorProto.BOOL, ())]
+    onnx.save(model(nodes, inputs, [value("y")], []), tmp_path / "det.onnx")
+    assert doctor([tmp_path / "det.onnx"]).next.why.kind is not NoteKind.NEXT_CUT
+
+
 def test_an_engine_alone_leads_to_its_layers(tmp_path: Path) -> None:
     (tmp_path / "net.engine").write_bytes(engine(10, 0, 1, 6))
     result = doctor(tmp_path / "net.engine")

@@ -29,8 +29,11 @@ class Guard:
     guards: str
 
     def lost_in(self, below: float) -> tuple[ir.Node, ...]:
-        """Those that hold it or read it while it is smaller: a root behind it may make it large enough."""
+        """Those that hold it or read it while it is smaller: a root behind it may make it large enough. Where a factor
+        or a power is on the way, all."""
         held = self.epsilon
+        if any(node.op_type in ("Mul", "Pow") for node in self.nodes[:-1]):
+            return self.nodes
         for place, node in enumerate(self.nodes):
             held = math.sqrt(held) if node.op_type == "Sqrt" else held
             if held >= below:
@@ -41,8 +44,8 @@ class Guard:
 def find_guards(view: View, below: float) -> Iterator[Guard]:
     """Smaller ones, once for each of what they guard; a sum of exponentials whose largest is 1 needs none."""
     found = [each for each in _added(view) if 0.0 < each[2] < below]
-    sums = [each for each in (*find_softmaxes(view), *find_logsumexps(view)) if each.details["stable"]] if found else []
-    large = {name for each in sums for name in each.nodes}
+    sums = (*find_softmaxes(view), *find_logsumexps(view)) if found else ()
+    large = {name for each in sums if each.details["of_each"] for name in each.nodes}
     for node, value, epsilon in found:
         if node.name not in large:
             for nodes, guards in _ways(view, node.outputs[0], _STEPS):

@@ -14,7 +14,8 @@ __all__ = ["find_logsumexps", "find_softmaxes"]
 
 
 def find_softmaxes(view: View) -> Iterator[Pattern]:
-    """exp(x) / sum(exp(x)). Details: `input`, `output`, `axes`, `stable` (the maximum is subtracted first)."""
+    """exp(x) / sum(exp(x)). Details: `input`, `output`, `axes`, `stable` (the maximum is subtracted first), `of_each`
+    (that of each sum: one of its terms is 1)."""
     for node in view.of("Div", "Mul"):
         for power, total, inverse in _ratios(view, node):
             guard = guarded(view, total)
@@ -28,6 +29,7 @@ def find_softmaxes(view: View) -> Iterator[Pattern]:
                 "output": node.outputs[0].name,
                 "axes": view.axes(reduction),
                 "stable": stable,
+                "of_each": stable and _is_of_each(view, before[0], reduction),
             }
             nodes = (*before, exponential, reduction, *guard.nodes, *inverse, node)
             yield view.pattern("softmax", exponential, nodes, details)
@@ -35,7 +37,7 @@ def find_softmaxes(view: View) -> Iterator[Pattern]:
 
 
 def find_logsumexps(view: View) -> Iterator[Pattern]:
-    """log(sum(exp(x))). Details: `input`, `output`, `axes`, `stable`."""
+    """log(sum(exp(x))). Details: `input`, `output`, `axes`, `stable`, `of_each`."""
     for node in view.of("Log"):
         if node.inputs[0] is None:
             continue
@@ -50,6 +52,7 @@ def find_logsumexps(view: View) -> Iterator[Pattern]:
             "output": node.outputs[0].name,
             "axes": view.axes(reduction),
             "stable": stable,
+            "of_each": stable and _is_of_each(view, before[0], reduction),
         }
         nodes = (*before, exponential, reduction, *guard.nodes, node)
         yield view.pattern("logsumexp", exponential, nodes, details)
@@ -80,3 +83,9 @@ def _shifted(view: View, exponential: ir.Node) -> tuple[ir.Value | None, bool, t
     if shift is None or largest is None or not view.alike(largest.inputs[0], shift.inputs[0]):
         return exponential.inputs[0], False, ()
     return shift.inputs[0], True, (largest, shift)
+
+
+def _is_of_each(view: View, largest: ir.Node, reduction: ir.Node) -> bool:
+    """Whether the maximum is taken within each sum, not of values beside it."""
+    within, summed = view.axes(largest), view.axes(reduction)
+    return within is not None and summed is not None and set(within) <= set(summed)

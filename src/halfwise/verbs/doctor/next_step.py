@@ -14,6 +14,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.model.fp32_model import holds_narrow
 from halfwise.model.known_operators import not_run
 from halfwise.model.model import Model
+from halfwise.model.proto_file import read_proto
 from halfwise.verbs.doctor.case import Case
 from halfwise.verbs.doctor.document import NextStep
 from halfwise.verbs.doctor.measured import Measured
@@ -49,10 +50,14 @@ def next_step(case: Case, measured: Measured | None, findings: Sequence[Finding]
 
 
 def _cut(model: Model, path: Path) -> NextStep | None:
-    """The part in front of the first node that nothing here runs; None where there is none."""
+    """The part in front of the first node that nothing here runs; None where there is none, or where the file's graph
+    does not name what it reads: in a body, or in a function."""
     node = next(iter(not_run(model.nodes)), None)
-    made = [] if node is None else [value.name for value in node.inputs if value is not None and value.producer()]
-    if node is None or not made:
+    if node is None:
+        return None
+    made = [value.name or "" for value in node.inputs if value is not None and value.producer()]
+    stored = {name for each in read_proto(path)[0].graph.node for name in each.output}
+    if not made or not stored.issuperset(made):
         return None
     given = [str(path), f"{path.stem}.part.onnx", [each.name for each in model.inputs], made]
     words = f"import onnx.utils; onnx.utils.extract_model({', '.join(map(repr, given))}, check_model=False)"

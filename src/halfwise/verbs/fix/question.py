@@ -200,7 +200,7 @@ def questions(
             return Questions(stated, moves.as_tf32, (told,))
         wider = replace(stated, tolerance=stated.tolerance.relaxed(moves.as_tf32))
         return Questions(wider, notes=(Note.of(NoteKind.QUANTISERS_ALLOW, factor=moves.as_tf32),))
-    if moves.fp32 <= NEAR and moves.unseen > 1.0:
+    if 0.0 < moves.fp32 <= NEAR and moves.unseen > 1.0:
         told = Note.of(NoteKind.QUANTISERS_NEAR, ratio=moves.fp32, moved=MOVED)
         return Questions(stated, min(NEAR * moves.unseen / moves.fp32, moves.as_tf32), (told,))
     return Questions(stated)
