@@ -91,6 +91,7 @@ class NoteKind(Enum):
     DELIVERED_NOT_RUN = "delivered-not-run"
     WEIGHTS_TOO_LARGE, NO_CPU_KERNEL, CPU_MAY_CRASH = "weights-too-large", "no-cpu-kernel", "cpu-may-crash"
     DELIVERED_FAILS = "delivered-fails"
+    DELIVERED_FAILS_IN_FP32 = "delivered-fails-in-fp32"
     DELIVERED_MISSES = "delivered-misses"
     DELIVERED_MISSES_IN_FP32 = "delivered-misses-in-fp32"
     KERNELS_DECIDE = "kernels-decide"
