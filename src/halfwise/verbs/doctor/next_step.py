@@ -17,6 +17,7 @@ from halfwise.model.model import Model
 from halfwise.verbs.doctor.case import Case
 from halfwise.verbs.doctor.document import NextStep
 from halfwise.verbs.doctor.measured import Measured
+from halfwise.verbs.runnable_part import part_command
 
 __all__ = ["next_step"]
 
@@ -51,12 +52,10 @@ def next_step(case: Case, measured: Measured | None, findings: Sequence[Finding]
 def _cut(model: Model, path: Path) -> NextStep | None:
     """The part in front of the first node that nothing here runs; None where there is none."""
     node = next(iter(not_run(model.nodes)), None)
-    made = [] if node is None else [value.name for value in node.inputs if value is not None and value.producer()]
-    if node is None or not made:
+    words = () if node is None else part_command(model, path, node)
+    if node is None or not words:
         return None
-    given = [str(path), f"{path.stem}.part.onnx", [each.name for each in model.inputs], made]
-    words = f"import onnx.utils; onnx.utils.extract_model({', '.join(map(repr, given))}, check_model=False)"
-    return NextStep(shlex.join(["python3", "-c", words]), Note.of(NoteKind.NEXT_CUT, node.name or "", op=node.op_type))
+    return NextStep(shlex.join(words), Note.of(NoteKind.NEXT_CUT, node.name or "", op=node.op_type))
 
 
 def _is_fixed(case: Case) -> bool:
