@@ -19,6 +19,7 @@ from halfwise.core.child.worker import ChildFailed
 from halfwise.core.notes import NoteKind
 from halfwise.emulation.ort import Session
 from halfwise.report.answer import way_out
+from halfwise.report.html.verdict import verdict_words
 from tests.models.build import model, node, value, weight
 from tests.support.messages import kinds, only
 from tests.support.says import Says
@@ -221,6 +222,7 @@ def test_what_cannot_be_loaded_there_is_a_no_where_the_target_may_run_it_so(
     assert made.met and made.good is good and made.to_json()["status"] == ("met" if good else "not-met")
     assert (way_out(made).note is only(made.notes, NoteKind.DELIVERED_FAILS)) is not good
     assert made.standing.rank == ("caution" if good else "missed")
+    assert ("cannot be run by" in verdict_words(made).headline) is not good
 
 
 def test_where_the_system_starts_no_thread_for_it_the_model_is_not_to_blame(
