@@ -122,6 +122,7 @@ CAUTIONS = frozenset(
         NoteKind.DELIVERED_MISSES,
         NoteKind.DELIVERED_MISSES_IN_FP32,
         NoteKind.DEFECTS_NOT_PREVENTED,
+        NoteKind.QUANTISED_NOT_READ,
         NoteKind.UNSEEN_MAY_MISS,
         NoteKind.UNSEEN_TRAJECTORIES,
         NoteKind.UNSEEN_SCATTERS,
