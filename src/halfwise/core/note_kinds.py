@@ -81,6 +81,7 @@ class NoteKind(Enum):
     QUANTISERS_MOVE, QUANTISERS_ALLOW = "quantisers-move", "quantisers-allow"
     QUANTISERS_NEAR = "quantisers-near"
     INPUT_FINDING = "input-finding"
+    INPUT_NEAR_LIMIT = "input-near-limit"
     CLAMPED_WEIGHTS = "clamped-weights"
     SEARCHED_TWICE = "searched-twice"
     SEARCHED_TWICE_IN_VAIN = "searched-twice-in-vain"

@@ -52,6 +52,7 @@ _WARNINGS = frozenset(
         NoteKind.RANDOM_NODE,
         NoteKind.RUNTIME_OVERWRITES,
         NoteKind.INPUT_FINDING,
+        NoteKind.INPUT_NEAR_LIMIT,
         NoteKind.CLAMPED_WEIGHTS,
         NoteKind.SEARCHED_TWICE_IN_VAIN,
         NoteKind.OVERFLOW_LEFT,

@@ -104,6 +104,10 @@ VERDICTS = {
         "another with --tol."
     ),
     NoteKind.INPUT_FINDING: "Input {subject!r}: {message}. To fix: {remedy}.",
+    NoteKind.INPUT_NEAR_LIMIT: (
+        "Input {subject!r} reaches {top:number}: one {factor:.2g} times as loud overflows in {format}. "
+        "Give the loudest inputs that are to be expected."
+    ),
     NoteKind.CLAMPED_WEIGHTS: (
         "{count:many weight} with finite values beyond 65,504 clamped to it, as TensorRT does: {names:list}."
     ),
