@@ -14,10 +14,10 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.model.fp32_model import holds_narrow
 from halfwise.model.known_operators import not_run
 from halfwise.model.model import Model
+from halfwise.model.runnable_part import part_command
 from halfwise.verbs.doctor.case import Case
 from halfwise.verbs.doctor.document import NextStep
 from halfwise.verbs.doctor.measured import Measured
-from halfwise.verbs.runnable_part import part_command
 
 __all__ = ["next_step"]
 

@@ -18,8 +18,8 @@ from halfwise.model.known_operators import not_run
 from halfwise.model.model import Model, load
 from halfwise.model.patterns import find_patterns
 from halfwise.model.patterns.view import View
+from halfwise.model.runnable_part import part_command
 from halfwise.precision.sites import Sites, native_format
-from halfwise.verbs.runnable_part import part_command
 from halfwise.verbs.scan.checkpoint import scan_checkpoint
 from halfwise.verbs.scan.constants import constant_findings
 from halfwise.verbs.scan.pattern_findings import pattern_findings
