@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
+import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from typer.testing import CliRunner
 from halfwise.cli import scan as verb
 from halfwise.core.errors import InputError
 from halfwise.report.text import safe, width_of
+from tests.models.build import model, node, value
 from tests.models.zoo import cnn_tiny_weights, encoder
 from tests.models.zoo.graph_writer import GraphWriter
 from tests.support.says import Says
@@ -239,3 +243,27 @@ def test_a_checkpoint_that_is_none(tmp_path: Path, says: Says) -> None:
     result = CliRunner().invoke(app, [str(tmp_path / "folder")])
     assert isinstance(result.exception, InputError)
     says(result.exception)
+
+
+@pytest.mark.parametrize("inputs", ["boxes scores", "x y"])
+def test_next_is_the_part_that_the_runtime_runs(inputs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here fixes a model with a plugin of TensorRT; in front of one that reads the inputs there is no part."""
+    made = model(
+        [
+            node("Relu", "x", "boxes"),
+            node("Sigmoid", "y", "scores"),
+            node("EfficientNMS_TRT", inputs, "n", plugin_version="1"),
+        ],
+        [value("x", shape=(1, 8, 4)), value("y", shape=(1, 8, 2))],
+        [value("n", onnx.TensorProto.INT32, (1, 1))],
+    )
+    onnx.save(made, tmp_path / "m.onnx")
+    monkeypatch.chdir(tmp_path)
+    said = [line.removeprefix("next").strip() for line in run("m.onnx").splitlines() if line.startswith("next")]
+    if inputs == "x y":
+        assert said == []
+        return
+    subprocess.run([sys.executable, *shlex.split(said[0])[1:]], check=True)
+    part = onnx.load("m.part.onnx")
+    assert [each.op_type for each in part.graph.node] == ["Relu", "Sigmoid"]
+    assert [each.name for each in part.graph.output] == ["boxes", "scores"]

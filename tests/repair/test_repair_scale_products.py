@@ -304,3 +304,64 @@ def test_where_nothing_rounds_anew_no_walk_is_made_for_it(name: str) -> None:
     rounded = ScaleFlow(loaded, ranges, rounds=True).rounded
     view = View(loaded)
     assert rounded <= {each.name for each in loaded.graph if rounds_anew(view, each)}
+
+
+def spectral(gain: float = 3e4) -> onnx.ModelProto:
+    """Products by weights as a Fourier neural operator has them, some in front: beyond FP16 until the division."""
+    rng = np.random.default_rng(0)
+    held = {"mix": gain * rng.random((6, 5, 8, 4)), "back": rng.random((8, 8)), "heads": rng.random((5, 2, 3))}
+    return model(
+        [
+            node("Einsum", "x mix", "m", equation="bijk,iojk->bojk"),
+            node("Einsum", "back m", "b", equation="jx,bojk->boxk"),
+            node("Slice", "b z o a", "first"),
+            node("Sub", "b first", "d"),
+            node("Einsum", "d heads", "h", equation="boxk,ohn->bxkhn"),
+            node("Div", "h by", "y"),
+        ],
+        [value("x", shape=(1, 6, 8, 4))],
+        [value("y", shape=(1, 8, 4, 2, 3))],
+        [
+            *(weight(name, array.astype(np.float32)) for name, array in held.items()),
+            weight("by", np.float32(100 * gain)),
+            *(weight(name, np.array([number])) for name, number in (("z", 0), ("o", 1), ("a", 3))),
+        ],
+        opset=18,
+    )
+
+
+def test_powers_pass_an_einsum_by_a_weight_on_either_side() -> None:
+    feeds = [{"x": np.random.default_rng(seed).standard_normal((1, 6, 8, 4)).astype(np.float32)} for seed in range(4)]
+    made = fix(spectral(), feeds)
+    assert not made.fp16_verdict.met and made.good and made.fp32_nodes == ()
+
+
+def heads_apart() -> onnx.ModelProto:
+    """Heads 2^40 apart between two products: each head has a power of its own."""
+    rng, apart = np.random.default_rng(0), 2.0 ** np.array([-20, 0, 20])
+    into, out = rng.standard_normal((8, 3, 4)) * apart[:, None], rng.standard_normal((3, 4, 8)) / apart[:, None, None]
+    return model(
+        [
+            node("Einsum", "x into", "h", equation="bsd,dhk->bshk"),
+            node("Relu", "h", "r"),
+            node("Mul", "r gains", "g"),
+            node("Transpose", "g", "t", perm=[0, 1, 3, 2]),
+            node("Reshape", "t flat", "f"),
+            node("MatMul", "f out", "y"),
+        ],
+        [value("x", shape=(1, 2, 8))],
+        [value("y", shape=(1, 2, 8))],
+        [
+            weight("into", into.astype(np.float32)),
+            weight("gains", rng.random((1, 1, 3, 4)).astype(np.float32)),
+            weight("out", out.transpose(1, 0, 2).reshape(12, 8).astype(np.float32)),
+            weight("flat", np.array([1, 2, 12])),
+        ],
+        opset=18,
+    )
+
+
+def test_an_einsum_by_a_weight_gives_each_place_along_its_own_axes_a_power() -> None:
+    feeds = [{"x": np.random.default_rng(seed).standard_normal((1, 2, 8)).astype(np.float32)} for seed in range(4)]
+    made = fix(heads_apart(), feeds)
+    assert not made.fp16_verdict.met and made.good and made.fp32_nodes == ()

@@ -147,6 +147,55 @@ def test_arithmetic_that_cannot_narrow_is_not_laid_to_an_error(
     assert said in verdict_words(made).headline and said in capsys.readouterr().out
 
 
+def in_integers() -> onnx.ModelProto:
+    weights = np.random.default_rng(0).integers(0, 255, (64, 1 << 12)).astype(np.uint8)
+    return model(
+        [
+            node("DynamicQuantizeLinear", "x", "q s z"),
+            node("MatMulInteger", "q w z", "i"),
+            node("ReduceMax", "i", "m", axes=[1]),
+            node("Cast", "m", "f", to=TensorProto.FLOAT),
+            node("Mul", "f s", "y"),
+        ],
+        [value("x", shape=(2, 64))],
+        [value("y", shape=(2, 1))],
+        [weight("w", weights)],
+    )
+
+
+def in_halves_and_doubles() -> onnx.ModelProto:
+    """Typed FP16 but for one product."""
+    given = in_doubles()
+    given.graph.node.insert(0, node("Cast", "h", "x", to=TensorProto.DOUBLE))
+    given.graph.node.append(node("Cast", "y", "c", to=TensorProto.FLOAT16))
+    given.graph.node.append(node("Relu", "c", "z"))
+    given.graph.input[0].CopyFrom(value("h", TensorProto.FLOAT16, (2, 64)))
+    given.graph.output[0].CopyFrom(value("z", TensorProto.FLOAT16, (2, 8)))
+    return given
+
+
+@pytest.mark.parametrize(
+    ("given", "feeds", "types"),
+    [
+        (in_doubles(), [{"x": feed["x"].astype(np.float64)} for feed in FEEDS], "FP64"),
+        (in_halves_and_doubles(), [{"h": feed["x"].astype(np.float16)} for feed in FEEDS], "FP64"),
+        (in_integers(), FEEDS, "integers"),
+        (product(), FEEDS, "FP32"),
+    ],
+    ids=["doubles", "halves and doubles", "integers", "kept"],
+)
+def test_the_arithmetic_that_is_left_is_told_by_its_types(
+    given: onnx.ModelProto, feeds: list[Feed], types: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = fix(given, feeds, keep="op:MatMul" if types == "FP32" else ())
+    terminal = Terminal()
+    show_fix(terminal, made)
+    terminal.flush()
+    said = capsys.readouterr().out
+    assert f"of the arithmetic in {types}, " in said and f"of the arithmetic in {types}; " in fix_markdown(made)
+    assert "everywhere:" not in said
+
+
 @pytest.mark.parametrize(("target", "known"), [("trt-8.6", True), ("trt-8.5", True), ("onnx", False)])
 def test_what_is_known_of_the_version_is_no_clean_yes(target: str, known: bool, tmp_path: Path) -> None:
     """TensorRT 8.6 computes a LayerNormalization in FP16 although FP32 was asked for; 8.5 has none."""

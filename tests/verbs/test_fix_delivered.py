@@ -18,6 +18,8 @@ from halfwise.backends.backend import BackendFailure
 from halfwise.core.child.worker import ChildFailed
 from halfwise.core.notes import NoteKind
 from halfwise.emulation.ort import Session
+from halfwise.report.answer import way_out
+from halfwise.report.html.verdict import verdict_words
 from tests.models.build import model, node, value, weight
 from tests.support.messages import kinds, only
 from tests.support.says import Says
@@ -189,7 +191,7 @@ def test_kernels_of_quantised_data_run_as_written(op: str, tmp_path: Path) -> No
 def test_where_it_cannot_run_one_line_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for error, kind in (
         (NoKernel("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : no X"), NoteKind.DELIVERED_NOT_RUN),
-        (BackendFailure("it crashed (SIGSEGV)"), NoteKind.DELIVERED_FAILS),
+        (BackendFailure("it crashed (SIGSEGV)"), NoteKind.DELIVERED_FAILS_IN_FP32),
     ):
 
         def refused(*_: object, error: BackendFailure = error, **__: object) -> None:
@@ -200,6 +202,27 @@ def test_where_it_cannot_run_one_line_says_why(tmp_path: Path, monkeypatch: pyte
         told = only(made.notes, kind)
         record = {"status": "not-run", "outputs": {}, "why": told.values["why"], "because": [told.to_json()]}
         assert made.good and made.to_json()["delivered"] == record
+
+
+@pytest.mark.parametrize(("target", "good"), [("onnx", False), ("ort-cuda", True), ("trt-11", True)])
+def test_what_cannot_be_loaded_there_is_a_no_where_the_target_may_run_it_so(
+    target: str, good: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan is applied as it is; the FP32 model can be loaded."""
+
+    def refused(path: Path, *args: Any, **named: Any) -> Any:
+        if any(each.data_type == onnx.TensorProto.FLOAT16 for each in onnx.load(path).graph.initializer):
+            raise BackendFailure("it crashed (SIGSEGV)")
+        return run_as_written(path, *args, **named)
+
+    plan = fix(product(), FEEDS, out=tmp_path / "plan", target=target).plan_path
+    monkeypatch.setattr("halfwise.verbs.fix.delivered.run_as_written", refused)
+    made = fix(product(), FEEDS, out=tmp_path / "out", target=target, plan=plan)
+    only(made.notes, NoteKind.DELIVERED_FAILS)
+    assert made.met and made.good is good and made.to_json()["status"] == ("met" if good else "not-met")
+    assert (way_out(made).note is only(made.notes, NoteKind.DELIVERED_FAILS)) is not good
+    assert made.standing.rank == ("caution" if good else "missed")
+    assert ("cannot be run by" in verdict_words(made).headline) is not good
 
 
 def test_where_the_system_starts_no_thread_for_it_the_model_is_not_to_blame(

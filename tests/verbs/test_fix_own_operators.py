@@ -22,14 +22,35 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
 from halfwise.repair.lower import lowered
+from halfwise.report.answer import caution
 from halfwise.verbs.fix.own_operators import read_by
 from tests.model.test_contrib import CASES, IDS, RUNNING, session
 from tests.models.build import model, node, value, weight
 from tests.models.contrib_cases import DOMAIN, Case
+from tests.support.messages import kinds
 from tests.support.says import Says
 
 Array = NDArray[Any]
 SIZE, HEADS = 16, 2
+
+
+def requantised(zero: Any) -> onnx.ModelProto:
+    return model(
+        [node("MatMul", "x w", "p"), node("QuantizeLinear", "p s z", "q"), node("DequantizeLinear", "q s z", "y")],
+        [value("x", shape=(2, 8))],
+        [value("y", shape=(2, 8))],
+        [weight("w", np.eye(8, dtype=np.float32)), weight("s", np.float32(1 / 16)), weight("z", np.array(zero))],
+        opset=21,
+    )
+
+
+@pytest.mark.parametrize(("zero", "rank"), [(128, "caution"), (0, "met")])
+def test_a_build_that_ends_at_a_quantised_tensor_is_no_clean_yes(zero: int, rank: str) -> None:
+    feeds = [{"x": np.round(np.random.default_rng(seed).uniform(1, 8, (2, 8))).astype(np.float32)} for seed in range(4)]
+    made = fix(requantised(np.uint8(zero)), feeds, target="trt-11", tolerance="rel_l2<=0.05")
+    assert made.good and made.standing.rank == rank
+    assert (NoteKind.QUANTISED_NOT_READ in kinds(made.notes)) is bool(zero)
+    assert ("Its build ends there" in caution(made)) is bool(zero)
 
 
 @pytest.mark.parametrize(
@@ -53,14 +74,7 @@ SIZE, HEADS = 16, 2
 )
 def test_quantised_tensors_that_tensorrt_does_not_read_are_told(zero: Any, target: str, told: bool) -> None:
     """As the parser of TensorRT-RTX 1.7 answers; nothing compiles for TensorRT here."""
-    given = model(
-        [node("MatMul", "x w", "p"), node("QuantizeLinear", "p s z", "q"), node("DequantizeLinear", "q s z", "y")],
-        [value("x", shape=(2, 8))],
-        [value("y", shape=(2, 8))],
-        [weight("w", np.eye(8, dtype=np.float32)), weight("s", np.float32(1 / 16)), weight("z", np.array(zero))],
-        opset=21,
-    )
-    _, notes = read_by(Target.parse(target), load(given))
+    _, notes = read_by(Target.parse(target), load(requantised(zero)))
     assert [note.values["node"] for note in notes if note.kind is NoteKind.QUANTISED_NOT_READ] == ["n_q"] * told
 
 

@@ -12,6 +12,7 @@ from halfwise.model.inference import infer_types
 from halfwise.model.inlining import inline_functions
 from halfwise.model.names import leave_names_to_runtime, name_nodes, separate_names
 from halfwise.model.opset import raise_function, raise_opset
+from halfwise.model.sequences import split_sequences
 from halfwise.model.signatures import check_references, check_signatures
 
 __all__ = ["normalise"]
@@ -40,6 +41,7 @@ def normalise(model: ir.Model) -> int:
     leave_names_to_runtime(model.graph)
     _declare_initializers(model)
     infer_types(model)
+    split_sequences(model)
     _check_outputs(model.graph)
     return renamed
 

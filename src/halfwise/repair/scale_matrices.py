@@ -12,7 +12,8 @@ import onnx_ir as ir
 from halfwise.model.moving import behind
 from halfwise.model.patterns.view import View, attribute
 from halfwise.repair.graph_edit import is_constant, whole
-from halfwise.repair.scale_atoms import Ints
+from halfwise.repair.scale_atoms import Ints, Weights
+from halfwise.repair.scale_blocks import blocks, stored
 from halfwise.repair.scale_layout import Layout
 from halfwise.repair.scale_moves import ScaleMoves
 from halfwise.repair.scale_walk import count
@@ -41,11 +42,15 @@ class ScaleMatrices(ScaleMoves):
         """One whose axes have names of their own."""
         told = _TWO.fullmatch(str(attribute(node, "equation", "")).replace(" ", ""))
         values = [value for value in node.inputs if value is not None and value.dtype is ir.DataType.FLOAT]
-        if told is None or len(values) != 2 or any(is_constant(value) for value in values):
+        if told is None or len(values) != 2:
             return False
         *names, made = told.groups()
         if any(len({*each}) < len(each) for each in told.groups()) or [*map(len, names)] != [*map(self.rank, values)]:
             return False
+        constant = [is_constant(value) for value in values]
+        if any(constant):
+            slot = constant.index(True)
+            return not all(constant) and self._by_weight(node, values[1 - slot], slot, names, made)
         summed = "".join(sorted({*names[0], *names[1]} - {*made}))
         left, right = (
             (layout := self._read(value)).at([(made + summed).index(each[axis]) for axis in layout.axes])
@@ -56,6 +61,20 @@ class ScaleMatrices(ScaleMoves):
         axes = range(len(made), len(made + summed))
         many = count([sizes.get(name) for name in summed])
         return self._summed(node, (values[0], values[1]), (left, right), axes, many, share)
+
+    def _by_weight(self, node: ir.Node, value: ir.Value, slot: int, names: Sequence[str], made: str) -> bool:
+        """The weight takes one power of all that is read, and gives one to each place along the axes of its own."""
+        array = stored(node.inputs[slot])
+        if array is None:
+            return False
+        own = [axis for axis, name in enumerate(names[slot]) if name in made and name not in names[1 - slot]]
+        sizes, layout, ones = [array.shape[axis] for axis in own], self._uniform(value), (1,) * array.ndim
+        square, peak, total = (each.reshape(-1, 1) for each in blocks(array, tuple(own)))
+        rows, columns = self.atoms.fresh(len(square)), np.broadcast_to(layout.atoms[None], square.shape)
+        shape = tuple(size if axis in own else 1 for axis, size in enumerate(array.shape))
+        self.weights.append(Weights(node, slot, rows, shape, square, peak, columns, ones))
+        axes = [made.index(names[slot][axis]) for axis in own]
+        return self._put(node, Layout.over(axes, sizes, rows, layout.cap * total[:, 0]))
 
     def _summed(
         self, node: ir.Node, values: tuple[ir.Value, ir.Value], layouts: tuple[Layout, Layout],

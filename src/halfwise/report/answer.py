@@ -94,6 +94,9 @@ def way_out(result: FixResult, command: str = "") -> WayOut:
     ):
         cause = f"ONNX Runtime's CPU provider computes something else: {say(result.delivered.verdict.because)}."
         return WayOut(cause, _compared(result, command))
+    if result.met and result.delivered is not None and result.delivered.note is not None and result.delivered.fails:
+        anew = _again(result, command, "Search anew", less=("--plan", "--engine")) if result.decision.given else None
+        return WayOut(say(result.delivered.note), anew or _compared(result, command), result.delivered.note)
     if spent := noted.get(NoteKind.BEST_SO_FAR):
         more = f"{FURTHER * spent.values['asked']:g}"
         return WayOut(say(spent), _again(result, command, "Search on", "--max-runs", more), spent)

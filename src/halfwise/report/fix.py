@@ -18,6 +18,7 @@ from halfwise.report.repairs import alike, explain_repairs, places
 from halfwise.report.shell import input_words
 from halfwise.report.terminal import Terminal, share
 from halfwise.report.verdict import error_table, show_notes, show_profiles
+from halfwise.verbs.fix.cost import computes_double
 from halfwise.verbs.fix.document import LatencyRecord
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.fix.standing import caution_of
@@ -90,7 +91,10 @@ def _with(result: FixResult, kept: Sequence[PlannedNode]) -> str:
         return f"{words} and {repaired}" if repairs else words
     if repairs:
         return f"after {repaired}: no node needs FP32"
-    return "as it is: no node needs FP32" if result.model.given is None else "everywhere: no node needs FP32"
+    if result.model.given is None:
+        return "as it is: no node needs FP32"
+    double = any(computes_double(site.node) for site in result.sites.all)
+    return f"everywhere{' but in FP64 parts' if double else ''}: no node needs FP32"
 
 
 def _show_repairs(terminal: Terminal, repairs: Sequence[RepairRecord]) -> None:
@@ -170,7 +174,7 @@ def _show_cost(terminal: Terminal, result: FixResult) -> None:
     terminal.line()
     terminal.line(
         f"took {cost.model_runs:.1f} model runs, {cost.seconds:.1f} s, {cost.peak_rss_mb:,.0f} MB; leaves "
-        f"{share(cost.fp32_flops_share) if cost.fp32_flops_share else 'none'} of the arithmetic in FP32, "
+        f"{share(cost.fp32_flops_share) if cost.fp32_flops_share else 'none'} of the arithmetic in {cost.left_in}, "
         f"{counted(cost.casts, 'cast')} "
         f"(target {result.plan.target}, profile {result.plan.profile})"
     )

@@ -75,7 +75,8 @@ def fix_markdown(result: FixResult) -> str:
         rows_of = [(code(v.node), v.wanted, prose(f"{v.got}; {v.why}")) for v in violations]
         lines += _table(("the compiler breaks the plan at", "wanted", "got"), rows_of)
     lines += [
-        f"{counted(result.cost.casts, 'cast')}, {result.cost.fp32_flops_share:.2%} of the arithmetic in FP32; took "
+        f"{counted(result.cost.casts, 'cast')}, {result.cost.fp32_flops_share:.2%} of the arithmetic in "
+        f"{result.cost.left_in}; took "
         f"{result.cost.model_runs:.1f} model runs and {result.cost.seconds:.1f} s.",
         *_notes(note for note in result.notes if not result.good or note is not caution_of(result.notes)),
     ]

@@ -47,9 +47,8 @@ def show_scan(terminal: Terminal, result: ScanResult, *, rounding: bool = False)
         terminal.line("if the model can be trained again:", "bold")
     for sentence in say_all(result.training):
         terminal.line(sentence, indent=2)
-    if not isinstance(result.facts, CheckpointFacts) and result.facts.path:
-        words = ["halfwise", "fix", result.facts.path, "--inputs", "SAMPLES", "--out", "fixed"]
-        terminal.command("next    ", shell(words))
+    if not isinstance(result.facts, CheckpointFacts) and result.facts.next:
+        terminal.command("next    ", shell(result.facts.next))
 
 
 def _headlines(result: ScanResult) -> list[str]:

@@ -167,7 +167,9 @@ def _walked(stepper: Stepper, sites: Sites, feeds: Sequence[Mapping[str, Array]]
             for step, each in zip(steps, seen, strict=True):
                 if step is not None:
                     each.take(step)
-        found = [(each.statistics, _answer(sites, store)) for each, store in zip(seen, stores, strict=True)]
+        found: list[_Walk] = [
+            (each.statistics, _answer(sites, store)) for each, store in zip(seen, stores, strict=True)
+        ]
     beside.clear()  # or each holds the others, and all they hold
     return found
 

@@ -104,6 +104,10 @@ VERDICTS = {
         "another with --tol."
     ),
     NoteKind.INPUT_FINDING: "Input {subject!r}: {message}. To fix: {remedy}.",
+    NoteKind.INPUT_NEAR_LIMIT: (
+        "Input {subject!r} reaches {top:number}: one {factor:.2g} times as loud overflows in {format}. "
+        "Give the loudest inputs that are to be expected."
+    ),
     NoteKind.CLAMPED_WEIGHTS: (
         "{count:many weight} with finite values beyond 65,504 clamped to it, as TensorRT does: {names:list}."
     ),
@@ -145,6 +149,7 @@ VERDICTS = {
     NoteKind.NO_CPU_KERNEL: "its CPU provider has no kernel of {subject} in this form",
     NoteKind.DELIVERED_NOT_RUN: "The written model was not run with ONNX Runtime: {why}.",
     NoteKind.DELIVERED_FAILS: "ONNX Runtime's CPU provider cannot run the written model: {why}.",
+    NoteKind.DELIVERED_FAILS_IN_FP32: "ONNX Runtime's CPU provider cannot run the FP32 model either: {why}.",
     NoteKind.DELIVERED_MISSES: "ONNX Runtime's CPU provider misses the tolerance with the written model: {error}.",
     NoteKind.DELIVERED_MISSES_IN_FP32: (
         "ONNX Runtime's CPU provider misses the tolerance with the FP32 model, too: {error}. {why}."

@@ -120,7 +120,9 @@ def _spoiled(result: FixResult, name: str) -> tuple[str, str, str]:
         why = f"On {title} the tolerance is not kept: {verdict_text(found.verdict)}."
         return "Not confirmed", f"{accurate} misses the tolerance on {title}.", why
     if not result.good:
-        headline = f"{accurate} misses the tolerance as ONNX Runtime runs it."
+        fails = result.delivered is not None and result.delivered.fails
+        does = "cannot be run by ONNX Runtime" if fails else "misses the tolerance as ONNX Runtime runs it"
+        headline = f"{accurate} {does}."
         return "Not confirmed", headline, way_out(result).cause
     return result.standing.title, "", caution(result)
 

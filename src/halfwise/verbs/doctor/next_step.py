@@ -14,7 +14,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.model.fp32_model import holds_narrow
 from halfwise.model.known_operators import not_run
 from halfwise.model.model import Model
-from halfwise.model.proto_file import read_proto
+from halfwise.model.runnable_part import part_command
 from halfwise.verbs.doctor.case import Case
 from halfwise.verbs.doctor.document import NextStep
 from halfwise.verbs.doctor.measured import Measured
@@ -53,15 +53,10 @@ def _cut(model: Model, path: Path) -> NextStep | None:
     """The part in front of the first node that nothing here runs; None where there is none, or where the file's graph
     does not name what it reads: in a body, or in a function."""
     node = next(iter(not_run(model.nodes)), None)
-    if node is None:
+    words = () if node is None else part_command(model, path, node)
+    if node is None or not words:
         return None
-    made = [value.name or "" for value in node.inputs if value is not None and value.producer()]
-    stored = {name for each in read_proto(path)[0].graph.node for name in each.output}
-    if not made or not stored.issuperset(made):
-        return None
-    given = [str(path), f"{path.stem}.part.onnx", [each.name for each in model.inputs], made]
-    words = f"import onnx.utils; onnx.utils.extract_model({', '.join(map(repr, given))}, check_model=False)"
-    return NextStep(shlex.join(["python3", "-c", words]), Note.of(NoteKind.NEXT_CUT, node.name or "", op=node.op_type))
+    return NextStep(shlex.join(words), Note.of(NoteKind.NEXT_CUT, node.name or "", op=node.op_type))
 
 
 def _is_fixed(case: Case) -> bool:

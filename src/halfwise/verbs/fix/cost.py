@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+import onnx_ir as ir
 
 from halfwise.core.formats import Format
 from halfwise.precision.assignment import Assignment
@@ -15,18 +19,26 @@ from halfwise.search.cost import flops
 from halfwise.search.tensor_statistics import TensorStatistics
 from halfwise.verbs.fix.document import CostRecord
 
-__all__ = ["Arithmetic", "Cost", "arithmetic_of", "casts_of", "cost_of"]
+__all__ = ["Arithmetic", "Cost", "arithmetic_of", "casts_of", "computes_double", "cost_of"]
+
+LITTLE = 0.1  # of the arithmetic that is not narrow
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Passes over the samples, time, memory; casts, and the share of the arithmetic that is FP32."""
+    """Passes over the samples, time, memory; casts, and the share of the arithmetic that is not narrow: in FP32, or in
+    `wide`, the types that do most of it."""
 
     model_runs: float
     seconds: float
     peak_rss_mb: float
     casts: int
     fp32_flops_share: float
+    wide: tuple[str, ...]
+
+    @property
+    def left_in(self) -> str:
+        return " and ".join(self.wide)
 
     def document(self) -> CostRecord:
         return CostRecord(
@@ -40,25 +52,40 @@ class Cost:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The share of the arithmetic that the decision keeps in FP32, the share that cannot narrow, and where most of
-    that is."""
+    """The share of the arithmetic that the decision keeps in FP32, the share that cannot narrow, where most of that
+    is, and the types of both, the most work first."""
 
     kept: float
     pinned: float
     most_pinned: Site | None
+    wide: tuple[str, ...]
 
 
 def cost_of(runs: float, seconds: float, casts: int, arithmetic: Arithmetic) -> Cost:
-    return Cost(runs, seconds, _peak_mb(), casts, arithmetic.kept + arithmetic.pinned)
+    return Cost(runs, seconds, _peak_mb(), casts, arithmetic.kept + arithmetic.pinned, arithmetic.wide)
 
 
 def arithmetic_of(decision: Decision, statistics: TensorStatistics) -> Arithmetic:
     work = {site: flops(site, statistics.sizes) for site in decision.sites.all}
     total = sum(work.values()) or 1.0
-    kept = sum(each for site, each in work.items() if site.free and decision.formats.get(site.node) is Format.FP32)
+    kept = {s: each for s, each in work.items() if s.free and decision.formats.get(s.node) is Format.FP32}
     pinned = {site: each for site, each in work.items() if not site.free}
     most = max(pinned, key=lambda site: pinned[site], default=None)
-    return Arithmetic(kept / total, sum(pinned.values()) / total, most)
+    wide = _types({**kept, **pinned})
+    return Arithmetic(sum(kept.values()) / total, sum(pinned.values()) / total, most, wide)
+
+
+def computes_double(node: ir.Node) -> bool:
+    return any(value is not None and value.dtype is ir.DataType.DOUBLE for value in (*node.inputs, *node.outputs))
+
+
+def _types(work: Mapping[Site, float]) -> tuple[str, ...]:
+    """The types that this work is done in, but for those that do little of it."""
+    done: dict[str, float] = defaultdict(float)
+    for site, each in work.items():
+        done["FP64" if computes_double(site.node) else "FP32" if site.has_fp32 else "integers"] += each
+    least = LITTLE * sum(done.values())
+    return tuple(name for name in sorted(done, key=lambda name: -done[name]) if done[name] > least) or ("FP32",)
 
 
 def casts_of(decision: Assignment) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from halfwise.backends.as_written import NoKernel, run_as_written
 from halfwise.backends.backend import BackendFailure
@@ -13,19 +13,20 @@ from halfwise.core.evaluation import Evaluation, Outputs, evaluate
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import Verdict
+from halfwise.core.whole_files import scratch_folder
 from halfwise.deploy.onnxruntime.transposed_products import cpu_crash_note, crash_note
 from halfwise.deploy.targets import kind_of
 from halfwise.emulation.ort import runtime_reason
 from halfwise.model.contrib.decompose import runs_on_cpu
 from halfwise.model.inputs.feed import Feed
 from halfwise.precision.assignment import Assignment
-from halfwise.precision.typed_onnx import TypedModel
+from halfwise.precision.typed_onnx import TypedModel, write_typed
 from halfwise.verbs.fix.budget import MOST_BYTES_RUN
 from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.document import DeliveredRecord
 from halfwise.verbs.fix.prepare import Prepared
 
-__all__ = ["MOST_INPUTS", "Delivered", "judged_as_written", "run_delivered"]
+__all__ = ["MOST_INPUTS", "Delivered", "beside_fp32", "judged_as_written", "run_delivered"]
 
 TIME_LIMIT_S = 120.0
 MOST_INPUTS = 8
@@ -76,6 +77,21 @@ def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -
     found = judged_as_written(prepared, candidate, feeds, outputs)
     note = None if found.verdict.met or counts else Note.of(NoteKind.DELIVERED_MISSES, error=found.verdict.because)
     return Delivered(found.verdict, found.outputs, counts, note)
+
+
+def beside_fp32(prepared: Prepared, candidate: Candidate, delivered: Delivered) -> Delivered:
+    """What fails, told as the runtime's own doing where the model fails in FP32 and without repairs, too."""
+    request, feeds = prepared.request, candidate.decided.samples.validation[:1]
+    sites = prepared.context.sites(request.model, request.choices)
+    with scratch_folder(request.out) as folder:
+        path = folder / "model.onnx"
+        write_typed(Assignment(sites, {}), path)
+        try:
+            run_as_written(path, feeds, TIME_LIMIT_S, random=sites.random is not None)
+        except BackendFailure as error:
+            note = Note.of(NoteKind.DELIVERED_FAILS_IN_FP32, why=runtime_reason(error))
+            return replace(delivered, counts=False, note=note)
+    return delivered
 
 
 def judged_as_written(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from halfwise.core.notes import Note
-from halfwise.verbs.fix.delivered import Delivered, run_delivered
+from halfwise.verbs.fix.delivered import Delivered, beside_fp32, run_delivered
 from halfwise.verbs.fix.feedback import Feedback
 from halfwise.verbs.fix.judge import Judgement, judge
 from halfwise.verbs.fix.prepare import Prepared
@@ -50,6 +50,8 @@ def deliver(prepared: Prepared, found: Feedback) -> Delivery:
         if corrected is None:
             break
         delivery = _delivered(prepared, corrected)
+    if delivery.delivered is not None and delivery.delivered.fails:
+        return replace(delivery, delivered=beside_fp32(prepared, delivery.found.candidate, delivery.delivered))
     return delivery
 
 

@@ -17,6 +17,7 @@ from halfwise.search.tensor_statistics import ranges_of
 from halfwise.search.user_overrides import missed_because_forced
 from halfwise.verbs.fix.as_typed import as_typed
 from halfwise.verbs.fix.feedback import Feedback
+from halfwise.verbs.fix.input_headroom import input_headroom
 from halfwise.verbs.fix.measurement import FixMeasurement
 from halfwise.verbs.fix.model_inputs import InputEffect, input_findings, measured_effects
 from halfwise.verbs.fix.prepare import Prepared
@@ -58,6 +59,7 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
     notes = (
         *left,
         *vanished_guards(decided.sites, decision.formats),
+        *(input_headroom(decision.assignment, decided.samples) if fixed.met else ()),
         *(promise.notes() if promise is not None else ()),
         *floors,
         *_typed_notes(measured),

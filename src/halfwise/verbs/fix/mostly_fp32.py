@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.output_kinds import Reading
 from halfwise.core.tolerance import Tolerance
-from halfwise.verbs.fix.cost import Arithmetic
+from halfwise.verbs.fix.cost import Arithmetic, computes_double
 from halfwise.verbs.fix.measurement import FixMeasurement
 
 __all__ = ["mostly_fp32"]
@@ -26,8 +24,7 @@ _ANY = ("boxes", "mask", "logits", "text", "audio", "image", "embedding")
 def mostly_fp32(tolerance: Tolerance, measured: FixMeasurement, arithmetic: Arithmetic) -> tuple[Note, ...]:
     """Nothing where the inputs themselves are lost in FP16: no measure helps there."""
     if arithmetic.pinned > MOST and (site := arithmetic.most_pinned) is not None:
-        double = any(value.dtype is ir.DataType.DOUBLE for value in site.node.outputs)
-        what = f"{site.op} in FP64" if double else site.op
+        what = f"{site.op} in FP64" if computes_double(site.node) else site.op
         return (Note.of(NoteKind.MOST_PINNED, site.name, share=arithmetic.pinned, what=what),)
     lost = measured.input_findings and not measured.verdict.met
     if arithmetic.kept <= MOST or tolerance.uses_user_metric or lost:

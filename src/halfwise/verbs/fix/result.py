@@ -160,7 +160,7 @@ class FixResult(Documented):
     def good(self) -> bool:
         """Whether the answer is yes: the tolerance is kept, by ONNX Runtime and on the real backend too where they were
         asked, and the target's compiler does not refuse the model."""
-        refuted = self.delivered is not None and self.delivered.refutes
+        refuted = self.delivered is not None and (self.delivered.refutes or self.delivered.fails)
         confirmed = self.confirmation is None or self.confirmation.met
         return self.met and not refuted and not self.refusal and confirmed
 

@@ -14,9 +14,11 @@ from halfwise.core.formats import Format
 from halfwise.model.checkpoints import is_checkpoint, read_checkpoint
 from halfwise.model.elements import Elements
 from halfwise.model.fp32_model import fp32_model
+from halfwise.model.known_operators import not_run
 from halfwise.model.model import Model, load
 from halfwise.model.patterns import find_patterns
 from halfwise.model.patterns.view import View
+from halfwise.model.runnable_part import part_command
 from halfwise.precision.sites import Sites, native_format
 from halfwise.verbs.scan.checkpoint import scan_checkpoint
 from halfwise.verbs.scan.constants import constant_findings
@@ -72,10 +74,20 @@ def scan(
         nodes=len(model.nodes),
         opset=model.stored_opset,
         weight_bytes=model.weight_bytes,
+        next=_next(model),
     )
     entries = tuple(replace(entry, rounding=statistics.get(entry.name)) for _, entry in counted)
     ordered = most_severe_first(findings)
     return ScanResult(entries, ordered, patterns, facts, training_advice(ordered, patterns, model))
+
+
+def _next(model: Model) -> tuple[str, ...]:
+    if model.path is None:
+        return ()
+    node = next(iter(not_run(model.nodes)), None)
+    if node is not None:
+        return part_command(model, model.path, node)
+    return ("halfwise", "fix", str(model.path), "--inputs", "SAMPLES", "--out", "fixed")
 
 
 def _every_rounding(

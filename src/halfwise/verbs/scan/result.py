@@ -29,6 +29,7 @@ class ModelFacts:
     nodes: int
     opset: int
     weight_bytes: int
+    next: tuple[str, ...]  # the words of the command to run next; none of a model in memory, or where none helps
 
 
 @dataclass(frozen=True)
