@@ -142,9 +142,11 @@ def in_float64(proto: onnx.ModelProto, feed: dict[str, Array]) -> Array:
 
 @pytest.mark.parametrize("norm", ["operator", "divided", "power", "cast"])
 def test_a_stream_of_3e5_needs_no_fp32_node_however_its_norms_are_written(norm: str) -> None:
+    """But for the guard of the first norm, where FP16 would lose it: the input may hold a row of zeros."""
     proto, inputs = decoder(norm), decoder_inputs()
     result = fix(proto, inputs)
-    assert result.met and result.fp32_nodes == ()
+    guard = ("/layers.0/norm1/Add", "/layers.0/norm1/Pow_1") if norm == "power" else ()
+    assert result.met and result.fp32_nodes == guard
     assert ("HW401" if norm != "power" else "HW411") in {each.rule for each in result.plan.repairs}
     assert departs(result, proto, inputs[0]) <= 1e-5
 
@@ -155,8 +157,8 @@ def test_a_quiet_stream_that_grows_to_3e5_needs_none_either(norm: str, size: flo
     """A norm may multiply by one over the root, which is larger than the stream where that has not grown yet."""
     proto, inputs = decoder(norm), decoder_inputs(size=size)
     result = fix(proto, inputs)
-    assert result.met and all(name.startswith("/layers.0/norm1/") for name in result.fp32_nodes)  # a quiet square
-    assert len(result.fp32_nodes) <= (2 if norm == "gained quotient" else 0)
+    assert result.met and all(name.startswith("/layers.0/norm1/") for name in result.fp32_nodes)  # a guard
+    assert len(result.fp32_nodes) <= (2 if norm == "gained quotient" or size == 0.2 else 0)
     assert departs(result, proto, inputs[0]) <= 1e-5
 
 
@@ -196,7 +198,7 @@ def test_an_overflow_that_a_norm_hides_is_repaired_too(norm: str, power: int) ->
 def test_a_second_search_keeps_the_repairs_of_the_first() -> None:
     """The first one spends the runs; overflows inside ask for another, which has none left to find them again."""
     fixed = fix(decoder("divided"), decoder_inputs(), target="ort-cuda")
-    assert fixed.met and [repair.rule for repair in fixed.plan.repairs] == ["HW401"]
+    assert fixed.met and [repair.rule for repair in fixed.plan.repairs] == ["HW401", "HW404"]
     assert all("norm" in name for name in fixed.fp32_nodes)  # the stream itself is narrow
 
 
@@ -252,7 +254,7 @@ def test_a_log_spectrum_of_16_bit_samples_needs_no_fp32_node(squares: str, guard
     proto, inputs = spectrum(squares, guard), sounds()
     result = fix(proto, inputs)
     assert result.met and result.fp32_nodes == ()
-    assert [each.rule for each in result.plan.repairs] == ["HW411"]
+    assert [each.rule for each in result.plan.repairs] == ["HW411", "HW404"]  # a guard of silence
     feed = inputs[0]
     wide = in_float64(proto, feed)
     assert np.linalg.norm(
