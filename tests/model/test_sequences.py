@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 
 from halfwise import fix
+from halfwise.core.errors import InputError
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -53,8 +54,9 @@ def answers(proto: onnx.ModelProto) -> list[Any]:
         (split(5, [0, 1], "wide", axis=1), False),
         (split(None, [3], axis=1), False),
         (split(5, [0, 0], axis=1), False),
+        (split([[5, 5]], [0], axis=1), False),
     ],
-    ids=["equal", "uneven", "stated", "open but stated", "short", "rows", "open", "ones", "twice"],
+    ids=["equal", "uneven", "stated", "open but stated", "short", "rows", "open", "ones", "twice", "a table"],
 )
 def test_the_same_outputs_by_the_same_names(given: onnx.ModelProto, folds: bool) -> None:
     read = load(given)
@@ -65,6 +67,23 @@ def test_the_same_outputs_by_the_same_names(given: onnx.ModelProto, folds: bool)
     assert [each.name for each in written.graph.output] == [each.name for each in given.graph.output]
     for wanted, got in zip(answers(given), answers(written), strict=True):
         assert np.array_equal(wanted, got)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        split(5, [0], axis=2),
+        split(5, [0], axis=-3),
+        split([4, 4], [0], axis=1),
+        split([12, -2], [0], axis=1),
+        split(0, [0], axis=1),
+        split(5, [2], axis=1),
+    ],
+    ids=["axis", "axis before", "sum", "negative", "zero", "place"],
+)
+def test_what_cannot_be_is_left_for_the_runtime_to_tell(given: onnx.ModelProto) -> None:
+    with pytest.raises(InputError, match="ONNX Runtime"):
+        fix(given, FEEDS)
 
 
 def test_what_is_read_at_a_computed_place_stays_a_sequence() -> None:

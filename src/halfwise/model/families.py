@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "COMPARISONS",
-    "INTEGER_ARITHMETIC",
-    "MOVES",
-    "NORMS",
-    "PRODUCTS",
-    "QUANTISERS",
-    "RECURRENT",
-    "REDUCTIONS",
-    "STEPS",
-]
+__all__ = ["COMPARISONS", "INTEGER_ARITHMETIC", "NORMS", "PRODUCTS", "QUANTISERS", "RECURRENT", "REDUCTIONS", "STEPS"]
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})  # whose second input is most often a weight
 RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
 NORMS = ("LayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization")
 COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
-MOVES = frozenset(
-    {"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
-)  # values, none of which change
 STEPS = frozenset({"QuantizeLinear", "DynamicQuantizeLinear"})  # round to integers, whatever the format
 REDUCTIONS = frozenset(f"Reduce{name}" for name in "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split())
 INTEGER_ARITHMETIC = frozenset(

@@ -21,17 +21,18 @@ def split_sequences(model: ir.Model) -> None:
 
 
 def _sizes(node: ir.Node) -> list[int]:
-    """Of each part; none where they are not known."""
-    value = node.inputs[0]
+    """Of each part; none where they are not known, or cannot be: the runtime tells that of the node as given."""
+    value, axis = node.inputs[0], node.attributes.get_int("axis", 0)
     sizes = _constant(node.inputs[1]) if len(node.inputs) > 1 else None
-    if value is None or value.shape is None or sizes is None:
+    if value is None or value.shape is None or sizes is None or not -len(value.shape) <= axis < len(value.shape):
         return []
+    length = value.shape[axis]
     if sizes.ndim == 1:
-        return [int(size) for size in sizes]
-    length, size = value.shape[node.attributes.get_int("axis", 0)], int(sizes)
-    if not isinstance(length, int) or size < 1:
+        fits = bool((sizes >= 0).all()) and (not isinstance(length, int) or length == sizes.sum())
+        return [int(size) for size in sizes] if fits else []
+    if sizes.ndim or not isinstance(length, int) or sizes.item() < 1:
         return []
-    return [min(size, length - start) for start in range(0, length, size)]
+    return [min(sizes.item(), length - start) for start in range(0, length, sizes.item())]
 
 
 def _split(model: ir.Model, node: ir.Node, sizes: list[int]) -> None:

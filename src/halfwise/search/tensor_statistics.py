@@ -23,7 +23,7 @@ from halfwise.core.powers import powers
 from halfwise.emulation.branches import branch_taken, is_walked
 from halfwise.emulation.stepper import Step, Stepper
 from halfwise.emulation.store import Store
-from halfwise.model.families import MOVES
+from halfwise.model.moving import Move, movers
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges
@@ -42,6 +42,7 @@ __all__ = [
 
 Array = NDArray[Any]
 
+_SAME = movers(Move.SHAPE | Move.ORDER)  # they give the values of their first input, all of them
 _CHANNELS = 1 << 16  # more are no channels
 BESIDE = 2  # samples that go through a model together: each has its live tensors
 
@@ -200,7 +201,7 @@ class StatisticsCollector:
         self._see(given)
 
     def take(self, step: Step) -> None:
-        self._see(step.outputs, step.node.inputs[0] if step.node.op_type in MOVES and not step.node.domain else None)
+        self._see(step.outputs, step.node.inputs[0] if step.node.op_type in _SAME and not step.node.domain else None)
         if is_walked(branch_taken(step.node, self._store), self._store):  # in steps of their own
             return
         inside = self._stepper.observe(step.node, self._store, self._sites.fmt)
