@@ -70,8 +70,13 @@ class _Lines(_Doing):
     def __init__(self, title: str) -> None:
         super().__init__()
         self._title, self._over = title, Event()
+        self._writer = Thread(target=self._write, daemon=True)
 
-    def write(self) -> None:
+    def start(self) -> None:
+        with suppress(RuntimeError):  # the system starts no more threads: nothing is shown
+            self._writer.start()
+
+    def _write(self) -> None:
         from halfwise.report.text import safe
 
         while not self._over.wait(_EVERY_S):
@@ -82,6 +87,8 @@ class _Lines(_Doing):
 
     def end(self) -> None:
         self._over.set()
+        if self._writer.ident is not None:  # it was started
+            self._writer.join()  # no line after the answer
 
 
 @contextmanager
@@ -90,8 +97,7 @@ def progress(title: str) -> Iterator[Progress]:
     with redirect_stdout(sys.stderr):
         if not sys.stderr.isatty():
             lines = _Lines(title)
-            with suppress(RuntimeError):  # the system starts no more threads: nothing is shown
-                Thread(target=lines.write, daemon=True).start()
+            lines.start()
             try:
                 yield lines
             finally:
