@@ -20,6 +20,7 @@ from halfwise.emulation import emulate
 from halfwise.emulation.streamed import StreamedSession
 from halfwise.model.inputs.samples import Feed
 from halfwise.model.inputs.synthetic import vary
+from halfwise.search import run_counter
 from halfwise.search.held_out import HeldOutSearch
 from halfwise.search.judge import Measured
 from halfwise.search.search import Search
@@ -134,3 +135,44 @@ def test_a_larger_set_is_asked_about_what_was_searched_too(held: float, searched
     asked = cast(HeldOutSearch, SimpleNamespace(notify=str))
     seen = HeldOutSearch._on_held_out(asked, cast(Search, search), judging(held), frozenset())
     assert seen.ratio == ratio
+
+
+def hidden(*behind: onnx.NodeProto, long: int = 24) -> onnx.ModelProto:
+    """A long product and a sum of 8 of which little is left, both of some noise, in front of these nodes."""
+    rng = np.random.default_rng(7)
+    x, c, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [256]) for name in "xcy")
+    factors = rng.uniform(0.9, 1.1, (long, 256)).astype(np.float32)
+    numbers = {"eight": 8.0, "part": 0.3, "more": 0.3005, "times": 2.0}
+    weights = [onnx.numpy_helper.from_array(each, f"w{i}") for i, each in enumerate(factors)]
+    weights += [onnx.numpy_helper.from_array(np.float32(number), name) for name, number in numbers.items()]
+    nodes = [helper.make_node("Add", ["x", "eight"], ["a"], "a"), helper.make_node("Sub", ["a", "eight"], ["p0"], "b")]
+    nodes += [helper.make_node("Mul", [f"p{i}", f"w{i}"], [f"p{i + 1}"], f"mul{i}") for i in range(long)]
+    graph = helper.make_graph([*nodes, *behind], "g", [x, c], [y], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+CANCELS = (helper.make_node("Add", ["p24", "c"], ["s"], "add"), helper.make_node("Sub", ["s", "c"], ["y"], "sub"))
+OPENS = (  # 2 relu((c + 0.3) - c - 0.3005), which is 0 in FP32, of no derivative
+    helper.make_node("Add", ["c", "part"], ["s"], "add"),
+    helper.make_node("Sub", ["s", "c"], ["t"], "sub"),
+    helper.make_node("Sub", ["t", "more"], ["u"], "less"),
+    helper.make_node("Relu", ["u"], ["v"], "relu"),
+    helper.make_node("Mul", ["v", "times"], ["g"], "times"),
+    helper.make_node("Add", ["p24", "g"], ["y"], "last"),
+)
+
+
+@pytest.mark.parametrize(("behind", "offset"), [(CANCELS, 32.0), (CANCELS, 64.0), (OPENS, 64.0)])
+def test_where_no_runs_are_left_what_a_missed_input_needs_is_found(
+    behind: tuple[onnx.NodeProto, ...], offset: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where c is 0, as in all inputs that are searched, plain FP16 is enough, and nothing tells of `add`."""
+    monkeypatch.setattr(run_counter, "SAVING_RUNS_SMALL", 1)
+    rng = np.random.default_rng(0)
+    samples = [
+        {"x": rng.uniform(0.5, 1.0, 256).astype(np.float32), "c": np.full(256, c, np.float32)}
+        for c in (0.0, 0.0, 0.0, offset)
+    ]
+    result = fix(hidden(*behind), samples, tolerance=["rel_l2<=0.012"], repairs=("none",))
+    assert result.met and {"add", "sub"} <= set(result.fp32_nodes)
+    assert len(result.fp32_nodes) <= 6

@@ -46,7 +46,6 @@ TURNS = 5  # searches, each told what the one before it missed
 TARGET = 0.95  # of the tolerance, for inputs that were not given
 LEAST_STEP = 0.3  # of the target before: no search aims at less than this of what the last one reached
 HARDER = 1.5  # times the worst ratio searched: such a held-out input teaches more than a lower target
-WORTH_A_WALK = 8  # nodes more, for which the noise of a missed input is looked at
 LARGER = 3  # sets tried where no search is to be had any more
 UNKNOWN = 1 / 64  # of the squared error is left, where it is infinite
 HALVINGS = 4  # of what lies between a set that misses the held-out inputs and a larger one that does not
@@ -173,14 +172,12 @@ class HeldOutSearch:
         return [groups[source] for source in sorted(groups, key=lambda each: -of_source.get(each, 0.0))]
 
     def _larger(self, found: Selection, feeds: Sequence[Feed], missed: Measured, expected: float) -> Selection:
-        """Nothing is searched anew: what the noise model ranks next is added until the held-out inputs are met."""
+        """Nothing is searched anew: what FP16 does to the input that is missed the most is kept from it, until all that
+        are held out are met."""
         best, held = found.best, missed
         search, keep = best.search, best.solution.keep
-        noise = best.solution.noise or search.noise()
-        seen = missed.ratio > 1.0 and self._many(noise, keep, max(expected, missed.ratio))
-        seen = seen and self.context.counter.free(CLOSE.passes + 2 * len(feeds), Untried.ANEW)
-        if seen:
-            noise = self._of_worst(search, feeds, missed)
+        seen = self.context.counter.free(CLOSE.passes + 2 * len(feeds), Untried.ANEW)
+        noise = self._of_worst(search, feeds, missed) if seen else best.solution.noise or search.noise()
         ladder, goal, count, low = noise.ladder(keep), noise.left(keep), 0, 0
         judge = self.context.judge(search.sites, feeds)
         for left in reversed(range(LARGER + seen)):
@@ -196,9 +193,8 @@ class HeldOutSearch:
             keep = best.solution.keep | ladder.nodes(count)
             held = self._on_held_out(search, judge, keep)
             expected = held.unseen_bound
-        every = _free(search)
-        if held.ratio > 1.0 and self._on_held_out(search, judge, every).ratio <= 1.0:
-            return _with_more(found, every, noise)  # by what no derivative tells of
+        if held.ratio > 1.0 and (whole := self._with_hidden(found, feeds, keep, noise)) is not None:
+            return whole
         if keep == best.solution.keep or held.ratio > max(missed.ratio, 1.0):
             return found
         if _is_met(held.ratio, expected):  # what lies between is worth a few runs, also late
@@ -212,6 +208,24 @@ class HeldOutSearch:
             count = least_step(ladder, low, count, holds, tries=HALVINGS, worth=WORTH_HALVING)
             keep = best.solution.keep | ladder.nodes(count)
         return _with_more(found, keep, noise)
+
+    def _with_hidden(
+        self, found: Selection, feeds: Sequence[Feed], keep: frozenset[ir.Node], noise: NoiseModel
+    ) -> Selection | None:
+        """What no derivative tells of: the least that halving finds on the input that is missed the most, or all; None
+        where that is not it."""
+        search, judge = found.best.search, self.context.judge(found.best.search.sites, feeds)
+        if self._on_held_out(search, judge, every := _free(search)).ratio > 1.0:
+            return None
+        ratios = judge.measure(search.assignment(keep)).ratios
+        one = self._of_one(search, feeds[max(range(len(feeds)), key=ratios.__getitem__)])
+        hidden = one.find_hidden(keep, noise.ladder(), one.measure(keep), noise)
+        sets = [each | hidden.needs for each in (found.best.solution.keep, keep)] if hidden else []
+        for more in sets:
+            held = self._on_held_out(search, judge, more)
+            if _is_met(held.ratio, held.unseen_bound):
+                return _with_more(found, more, noise)
+        return _with_more(found, every, noise)
 
     def _with_choices(self, found: Selection, inputs: Inputs, *, first: bool) -> Selection | None:
         """With all that choices between near equals depend on, where that is enough and an input was missed before, or
@@ -237,18 +251,15 @@ class HeldOutSearch:
         searched = search.judge.measure(decision)
         return held if searched.ratio <= 1.0 else over_all([held, searched])
 
-    def _many(self, noise: NoiseModel, keep: frozenset[ir.Node], expected: float) -> bool:
-        """Whether the inputs that were searched name so many nodes more that the missed one is worth a look."""
-        if not math.isfinite(expected):
-            return True
-        ladder = noise.ladder(keep)
-        return len(ladder.nodes(ladder.reach(noise.left(keep) * (TARGET / expected) ** 2))) > WORTH_A_WALK
-
     def _of_worst(self, search: Search, feeds: Sequence[Feed], missed: Measured) -> NoiseModel:
         """What FP16 does to the input that is missed the most."""
         worst = feeds[max(range(len(feeds)), key=missed.ratios.__getitem__)]
-        judge = self.context.judge(search.sites, [worst])
-        return noise_of_one(replace(search, judge=judge, label=digest(search.label, worst.id)).sets, self.notify)
+        return noise_of_one(self._of_one(search, worst).sets, self.notify)
+
+    def _of_one(self, search: Search, feed: Feed) -> Search:
+        """The same question of one input."""
+        judge = self.context.judge(search.sites, [feed])
+        return replace(search, judge=judge, label=digest(search.label, feed.id))
 
     def _selected(self, inputs: Inputs, target: float, start: frozenset[str]) -> Selection:
         selector = RepairSelector(

@@ -201,7 +201,7 @@ class Search:
                 return self._relax(keep, ladder, measured.unseen_bound, noise), noise
             if self._contradicts(measured, keep, last, known, noise):
                 told = self._lost(keep, measured, noise)
-                if told is None and (hidden := self._find_hidden(keep, ladder, measured, noise)):
+                if told is None and (hidden := self.find_hidden(keep, ladder, measured, noise)):
                     told = noise.with_piece(hidden)
                 if told is not None:
                     noise = told
@@ -305,7 +305,7 @@ class Search:
         new = [piece for piece in pieces if not piece.needs <= keep]
         return noise.with_lost(new) if new else None
 
-    def _find_hidden(
+    def find_hidden(
         self, keep: frozenset[ir.Node], ladder: Ladder, measured: Measured, noise: NoiseModel
     ) -> Noise | None:
         """Find by halving, on the worst sample, which further nodes bring the error down, and make them a piece."""
@@ -333,7 +333,7 @@ class Search:
         found = {rest[last - 1]}
         within = keep | set(rest[:last])
         for _ in range(4):  # what it needs beside it: its neighbours, then theirs
-            if ratio(frozenset(found)) <= enough:
+            if ratio(keep | found) <= enough:
                 return Noise(frozenset(found), noise.left(frozenset()) * 4, True)
             found |= {n for f in found for n in (*f.predecessors(), *f.successors()) if n in within}
         return Noise(within, noise.left(frozenset()) * 4, True)
