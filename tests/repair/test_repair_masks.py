@@ -390,3 +390,24 @@ def test_attention_stays_fused(tmp_path: Path, size: float) -> None:
         kernels.append([re.sub(r"Name: ([^,]*),.*", r"\1", line) for line in rtx.build(path).kernels])
     assert any("_gemm_mha" in name for name in kernels[1])
     assert len(kernels[1]) <= len(kernels[0])
+
+
+@pytest.mark.skipif(not rtx.available(), reason=f"TensorRT-RTX is not installed: {rtx.INSTALL}")
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_triangle_joined_with_padding_is_compiled(tmp_path: Path, biased: bool) -> None:
+    """As exporters write the mask of a decoder: the compiler crashed on the repaired model."""
+    g = NumberedGraph(17)
+    q, k, v = (g.input(name, [2, 4, 48, 32]) for name in "qkv")
+    seen = g.op("Cast", [g.input("mask", [2, 1, 1, 48])], "", to=TensorProto.BOOL)
+    triangle = g.op("Cast", [g.number(np.tril(np.ones((48, 48))))], "", to=TensorProto.BOOL)
+    lowest = g.op("Where", [g.op("And", [triangle, seen], ""), g.number(0.0), g.number(LOWEST)], "")
+    scores = g.op("MatMul", [q, g.op("Transpose", [k], "", perm=[0, 1, 3, 2])], "")
+    if biased:
+        scores = g.op("Add", [scores, g.number(RNG.standard_normal((1, 4, 1, 48)))], "")
+    weights = g.op("Softmax", [g.op("Add", [scores, lowest], "")], "", axis=-1)
+    g.output(g.op("MatMul", [weights, v], ""), "y", [2, 4, 48, 32])
+    model = load(g.model())
+    made, done = repaired(model, [(RULE, each) for each in RULE.find(model, SEEN)])
+    assert len(done) == 1
+    path = write_typed(Assignment.all_narrow(Sites(made)), tmp_path / "m.onnx").path
+    assert any("_gemm_mha" in kernel for kernel in rtx.build(path).kernels)

@@ -8,8 +8,10 @@ Proof. In FP32, exp(s + n C - max) is 0 for every element that is masked n times
 often, whatever C is, as long as it is much larger than the scores. So C becomes a power of two whose largest multiple
 FP16 holds. Where no element of a row is masked less often than another, s + n C = n C in FP32 if C is so large that it
 swallows the scores, and the row is uniform; a smaller number would not swallow them, so s + m becomes
-Where(m < T, m, s + m), with T half of a mask: masked elements are n C again, all others are as they were. Where C
-swallows all of the scores but multiples of its own spacing q (64 for -1e9), m is m + q Round(s / q) there, the same.
+Where(m < T, 0, s) + m, with T half of a mask: masked elements are n C again, all others are as they were. Where C
+swallows all of the scores but multiples of its own spacing q (64 for -1e9), 0 is q Round(s / q) there. A sum of two
+masks becomes Where(m < T, m, s + m). Wherever it can, the choice stands in front of the sum: behind it TensorRT-RTX 1.7
+crashes on attention in FP16 whose mask joins a triangle and padding.
 
 What it buys: -1e9 becomes -65504 in FP16, minus infinity once anything negative is added, and NaN in a row that is
 masked throughout. What is left alone: infinities, constants that are read by anything else, masks that meet masks of
@@ -103,7 +105,7 @@ class Masks:
         was, becomes = f"with m = {-number:.3g} or 0", f"with m = {-unit:g} or 0"
         sides = f"softmax(s + m) {was}", f"softmax(s + m) {becomes}"
         if meetings:
-            sides = f"s + m {was}", f"Where(m < T, m, s + m) {becomes} in a softmax"
+            sides = f"s + m {was}", f"Where(m < T, 0, s) + m {becomes} in a softmax"
         return Repair.equation(self.id, tuple(node.name or "" for node in nodes), sides, parameters)
 
 
@@ -143,9 +145,13 @@ def _swallow(
         levels.append(level)
     level = levels[0] if len(levels) == 1 else _float(ahead.op("Add", levels))
     below = _below(ahead, level, max(thresholds), made)
-    if spacing is not None and len(slots) == 1:
-        level = _float(ahead.op("Add", [level, _multiples(ahead, node, slots[0], spacing)]))
     edit = GraphEdit(model, node, "masked")
+    if len(slots) == 1:
+        other = node.inputs[1 - slots[0]]
+        assert other is not None
+        left = edit.constant(0.0) if spacing is None else _multiples(ahead, other, spacing)
+        node.replace_input_with(1 - slots[0], _float(edit.op("Where", [below, left, other])))
+        return
     total = node.outputs[0]
     chosen = _float(edit.op("Where", [below, level, total], after=True))
     producer = chosen.producer()
@@ -153,13 +159,10 @@ def _swallow(
     edit.replace(total, chosen, but=[producer])
 
 
-def _multiples(edit: GraphEdit, node: ir.Node, slot: int, spacing: float) -> ir.Value:
+def _multiples(edit: GraphEdit, other: ir.Value, spacing: float) -> ir.Value:
     """What a mask leaves of the other operand in FP32."""
-    other = node.inputs[1 - slot]
-    assert other is not None
     whole = _float(edit.op("Round", [_float(edit.op("Mul", [other, edit.constant(1.0 / spacing)]))]))
-    factor = -spacing if node.op_type == "Sub" and slot == 0 else spacing
-    return _float(edit.op("Mul", [whole, edit.constant(factor)]))
+    return _float(edit.op("Mul", [whole, edit.constant(spacing)]))
 
 
 def _below(
