@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from halfwise.compiler.attention_regions import Fp32Region, find_fp32_region, fused_groups
+from halfwise.compiler.buildable import buildable
 from halfwise.compiler.isolated_matmuls import companions, find_isolated_matmuls
 from halfwise.compiler.layers_evidence import NodeInfo
 from halfwise.core.errors import HalfwiseError, InputError
@@ -132,8 +133,10 @@ def compile_and_adjust(
     notify: Callable[[str], None],
     time_limit_s: float = TIME_LIMIT_S,
     forced: Collection[str] = (),
+    own: bool = False,
 ) -> Compiled:
     """Compile and audit; where the compiler undoes the decision, add FP32 nodes, and keep them if the audit says so.
+    Where it does not build it at all and is the target's `own`, add those with which it does.
 
     `suspects`: parts of the names of fused attention kernels to keep out. `forced`: nodes that stay in FP16 whatever
     the compiler makes of it, since the user says so. `holds` tells whether the tolerance is kept;
@@ -149,7 +152,7 @@ def compile_and_adjust(
     with scratch_folder(folder) as scratch:
         try:
             compiler = Compiler(scratch, profiles_from_samples(samples), time_limit_s)
-            result = _adjusted(decision, compiler, sizes, suspects, holds, notify, forced)
+            result = _adjusted(decision, compiler, sizes, suspects, holds, notify, forced, own)
         except HalfwiseError as error:
             said = _told(error, scratch)
             note = Note.of(NoteKind.NOT_PROVEN, error=said)
@@ -166,8 +169,9 @@ def _adjusted(
     holds: Callable[[Assignment], bool] | None,
     notify: Callable[[str], None],
     forced: Collection[str],
+    own: bool,
 ) -> Compiled:
-    result = Compiled(Adjustment(decision), compiler(decision))
+    result = _built(decision, compiler, holds if own else None, notify, forced)
     if holds is None:
         return result
     try:
@@ -176,6 +180,28 @@ def _adjusted(
     except HalfwiseError as error:
         note = Note.of(NoteKind.NOT_CORRECTED, error=_told(error, compiler.folder))
         return result.noting(note)
+
+
+def _built(
+    decision: Decision,
+    compiler: Compiler,
+    holds: Callable[[Assignment], bool] | None,
+    notify: Callable[[str], None],
+    forced: Collection[str],
+) -> Compiled:
+    """What the compiler makes of it, or of as much of it as it builds."""
+    from halfwise.compiler.build import BuildError
+
+    try:
+        return Compiled(Adjustment(decision), compiler(decision))
+    except BuildError as error:
+        if holds is None or error.failure not in ("refused", "crashed"):
+            raise
+        notify("looking for the nodes that TensorRT-RTX does not build in FP16")
+        mended = buildable(decision, compiler, _told(error, compiler.folder), forced)
+        if mended is None or not holds(mended[0].decision.assignment):
+            raise
+    return Compiled(*mended)
 
 
 def _told(error: HalfwiseError, scratch: Path) -> str:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from halfwise.compiler.build import InputProfile
     from halfwise.model.inputs.samples import Samples
 
-__all__ = ["deploy"]
+__all__ = ["compiles_itself", "deploy"]
 
 _SHOWN = 5  # violations told in words; the document lists all
 # Their layers are loops with counters of integers: an output type of FP32 on all of them would be an error.
@@ -51,7 +51,7 @@ def deploy(handover: Handover) -> DeployFiles:
         *_verdict(target, compiled),
         *_defects(target, compiled, advisories),
     ]
-    refusal = compiled.refusal if compiled is not None and _compiles_itself(target) else ""
+    refusal = compiled.refusal if compiled is not None and compiles_itself(target) else ""
     if handover.typed is None or handover.plan is None:
         return DeployFiles(compiled=compiled, advisories=advisories, notes=tuple(notes), refusal=refusal)
     notes += layouts.notes if layouts is not None else ()
@@ -82,7 +82,7 @@ def _profiles(samples: Samples, notes: list[Note]) -> Mapping[str, InputProfile]
         return {}
 
 
-def _compiles_itself(target: Target) -> bool:
+def compiles_itself(target: Target) -> bool:
     """Whether what is compiled here is compiled by the target's own compiler."""
     return target.runtime.builder is not None and target.runtime.builder.offline
 
@@ -123,7 +123,7 @@ def _verdict(target: Target, compiled: Compiled | None) -> Iterator[Note]:
         yield Note.of(NoteKind.NOT_KEPT, each.node, wanted=each.wanted, got=each.got, why=list(each.messages))
     if broken > _SHOWN:
         yield Note.of(NoteKind.MORE_NOT_KEPT, count=broken - _SHOWN)
-    if compiled.builds and not _compiles_itself(target):
+    if compiled.builds and not compiles_itself(target):
         yield Note.of(NoteKind.NEAREST_COMPILER, compiler=compiled.compiler, target=target.title)
 
 
@@ -166,7 +166,7 @@ class _Writing:
         if layers is not None:
             kept = self._with_layers(kept, layers)
         # TensorRT-RTX lists no layers without a GPU; there the model is compiled again.
-        source = self.typed.name if _compiles_itself(self.target) else f"{self.stem}.layers.json"
+        source = self.typed.name if compiles_itself(self.target) else f"{self.stem}.layers.json"
         words = ["halfwise", "audit", source, "--plan", self.plan.name]
         if source != self.typed.name:
             words += ["--model", relative]  # what is folded away, or inside a region that names only its two ends
@@ -189,7 +189,7 @@ class _Writing:
 
     def _build(self, command: Path | None, script: Path | None) -> tuple[str, ...]:
         """The options of tensorrt_rtx are not verified, so there the script goes first."""
-        if script is not None and (command is None or _compiles_itself(self.target)):
+        if script is not None and (command is None or compiles_itself(self.target)):
             return ("python", str(script))
         return ("sh", str(command)) if command is not None else ()
 

@@ -41,6 +41,7 @@ REASONS = {
     NoteKind.KEEPS_PRODUCT: (
         "keeps {subject!r} in FP32: the compiler reverts a matrix product to FP16 that stands alone between casts"
     ),
+    NoteKind.KEEPS_BUILDABLE: "the compiler does not build the model with this {subject} in FP16",
     NoteKind.KEEPS_KERNEL_OUT: (
         "keeps out the fused attention kernel {subject}, which is known to be wrong in this version"
     ),

@@ -3,20 +3,19 @@
 The runtime rewrites a model before it runs it, and crashes or refuses where types meet that a rewrite did not foresee.
 An operator without a kernel in FP16 becomes steps that may overflow where a kernel would not.
 What it computes otherwise in FP32, too, no node of these mends.
-Of all nodes in order the shortest beginning is sought that has to be in FP32; its last node is one of those wanted, and
-the rest are sought before it in the same way.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import onnx_ir as ir
 
 from halfwise.backends.as_written import NoKernel, run_as_written
 from halfwise.backends.backend import BackendFailure
+from halfwise.core.fewest import fewest
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
@@ -77,7 +76,7 @@ def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedb
     request.notify(f"looking for the nodes that ONNX Runtime {does} in FP16")
     if not runs(may):
         return _own_doing(decision.sites.model, misses[0]) if misses and not stated else None
-    wanted = _fewest(may, runs, until)
+    wanted = fewest(may, runs, until)
     if not wanted:
         return None
     added = [
@@ -116,21 +115,3 @@ def _because(node: ir.Node, delivered: Delivered) -> Note:
     if delivered.refutes:
         return Note.of(NoteKind.KEEPS_CPU_RIGHT, node.op_type)
     return Note.of(NoteKind.KEEPS_RUNNABLE, node.op_type)
-
-
-def _fewest(nodes: Sequence[ir.Node], runs: Callable[[Sequence[ir.Node]], bool], until: float) -> list[ir.Node]:
-    """A few of these nodes, with all of which it runs; all of a beginning once the time is over."""
-    wanted: list[ir.Node] = []
-    while not runs(wanted):
-        fails, good = 0, len(nodes)
-        while good - fails > 1:
-            if time.monotonic() > until:
-                return [*nodes[:good], *wanted]
-            middle = (fails + good) // 2
-            if runs([*nodes[:middle], *wanted]):
-                good = middle
-            else:
-                fails = middle
-        wanted.append(nodes[good - 1])
-        nodes = nodes[: good - 1]
-    return wanted

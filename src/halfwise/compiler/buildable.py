@@ -1,0 +1,66 @@
+"""Where the compiler refuses a typed model or crashes on it, and would build it in FP32: the FP32 nodes that it takes.
+
+It fuses nodes by patterns, some of which it then has no kernel for in the types that meet there. Each build takes
+seconds, so a few of all nodes in order are sought by halves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from halfwise.core.fewest import fewest
+from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
+from halfwise.precision.decision import Adjustment, Decision
+from halfwise.precision.plan import PlannedNode
+
+if TYPE_CHECKING:
+    from halfwise.compiler.audit import Audit
+
+__all__ = ["buildable"]
+
+TIME_LIMIT_S = 120.0  # for all builds together
+
+
+def buildable(
+    decision: Decision, compiler: Callable[[Decision], Audit], said: str, forced: Collection[str]
+) -> tuple[Adjustment, Audit] | None:
+    """The decision with as many FP32 nodes more as it takes, and what was built; None where that is no help."""
+    from halfwise.compiler.build import BuildError
+
+    sites = decision.sites
+    may = [
+        site.node
+        for site in sites.free
+        if site.node not in decision.formats and site.node not in sites.forced and site.name not in forced
+    ]
+    until = time.monotonic() + TIME_LIMIT_S
+    built: dict[frozenset[ir.Node], Audit | None] = {frozenset(): None}
+
+    def builds(nodes: Sequence[ir.Node]) -> bool:
+        if (key := frozenset(nodes)) not in built:
+            try:
+                built[key] = compiler(decision.with_fp32(nodes))
+            except BuildError:
+                built[key] = None
+        return built[key] is not None
+
+    if not builds(may):
+        return None
+    wanted = fewest(may, builds, until)
+    audit = built[frozenset(wanted)]
+    assert audit is not None
+    added = [
+        PlannedNode(
+            n.name or "", n.op_type, Format.FP32, Reason.COMPILER, (Note.of(NoteKind.KEEPS_BUILDABLE, n.op_type),)
+        )
+        for n in wanted
+    ]
+    names = [node.name for node in wanted]
+    told = Note.of(NoteKind.BUILT_WITH_MORE, error=said, nodes=names)
+    return Adjustment(decision).to(decision.with_fp32(wanted), added, told), audit

@@ -1,0 +1,28 @@
+"""The few that are wanted are found, in their order, by far fewer questions than there are items."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfwise.core.fewest import fewest
+
+
+@given(st.integers(1, 200), st.sets(st.integers(0, 199), max_size=4))
+def test_what_is_wanted_is_found(count: int, wanted: set[int]) -> None:
+    needed, asked = {each % count for each in wanted}, list[int]()
+
+    def enough(items: Sequence[int]) -> bool:
+        asked.append(len(items))
+        return needed <= set(items)
+
+    assert set(fewest(range(count), enough, math.inf)) == needed
+    assert len(asked) <= (len(needed) + 1) * (count.bit_length() + 1)
+
+
+def test_once_the_time_is_over_a_beginning_is_taken() -> None:
+    found = fewest(range(8), lambda items: 5 in items, -math.inf)
+    assert 5 in found and len(found) <= 8
