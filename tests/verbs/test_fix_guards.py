@@ -212,6 +212,34 @@ def test_so_is_one_whose_root_is_made_small_again(tmp_path: Path) -> None:
     assert np.isfinite(answer(tmp_path / "out", {"x": np.full((6, WIDTH), 3, np.float32)})).all()
 
 
+def test_a_count_that_is_read_off_a_shape_hides_no_silent_input(tmp_path: Path) -> None:
+    """As PyTorch writes x / (x.std() + epsilon)."""
+    nodes = [
+        node("ReduceMean", "x along", "mean"),
+        node("Sub", "x mean", "off"),
+        node("Mul", "off off", "squares"),
+        node("ReduceMean", "squares along", "variance"),
+        node("Shape", "x", "sizes"),
+        node("Gather", "sizes along", "size"),
+        node("Cast", "size", "count", to=TensorProto.FLOAT),
+        node("Mul", "variance count", "sum"),
+        node("Div", "sum one_less", "fair"),
+        node("Sqrt", "fair", "deviation"),
+        node("Add", "deviation least", "guarded"),
+        node("Div", "off guarded", "y"),
+    ]
+    weights = [
+        weight("along", np.array([1])),
+        weight("one_less", np.float32(WIDTH - 1)),
+        weight("least", np.float32(1e-9)),
+    ]
+    shape = ("series", WIDTH)
+    proto = model(nodes, [value("x", shape=shape)], [value("y", shape=shape)], weights, opset=18)
+    made = fix(proto, [series(seed, 3.0) for seed in range(4)], repairs="none", out=tmp_path / "out")
+    assert made.met and {"n_guarded", "n_y"} <= set(made.fp32_nodes)
+    assert not answer(tmp_path / "out", {"x": np.full((6, WIDTH), 3, np.float32)}).any()
+
+
 def spectrum(biased: bool, held: type[Any] = np.float32) -> onnx.ModelProto:
     """The logarithm of the power of a signal in a few bands."""
     rng = np.random.default_rng(2)

@@ -139,7 +139,8 @@ class ScaleFlow(ScaleProducts):
         elif handler is not None and len(node.inputs) > 0 and floats and handler(node):
             made = [self.layouts[value].atoms for value in node.outputs if value in self.layouts]
             self.passed.append((node, np.concatenate([*made, np.zeros(0, np.int64)])))  # of a Split, one part alone
-            return
+            if made:  # what a recurrent operator makes has no power
+                return
         elif node.op_type in SHAPE_READERS and not node.domain:
             return
         else:

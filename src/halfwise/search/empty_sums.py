@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from halfwise.model.moving import FROM_FIRST, Move, behind, movers
+from halfwise.model.operator_slots import SHAPE_READERS
 from halfwise.model.patterns.guards import find_guards
 from halfwise.model.patterns.view import View, attribute
 from halfwise.precision.sites import Sites
@@ -65,11 +66,26 @@ def _of_an_input(view: View, value: ir.Value) -> bool:
         if node.op_type in _OF_PRODUCT:
             if len(read) > 2:
                 return False
-            read = [source for source in read if not source.is_initializer()]
+            read = [source for source in read if not _of_shapes(source)]
         elif node.op_type not in _OF_ALL:
             read = read[:1]
         waiting += [source for source in read if source not in seen]
         seen.update(read)
+    return True
+
+
+def _of_shapes(value: ir.Value) -> bool:
+    """Whether it is the same for all values of the inputs: a weight, a number of elements."""
+    waiting, seen = [value], {value}
+    while waiting:
+        each = waiting.pop()
+        node = each.producer()
+        if each.is_graph_input() and not each.is_initializer():
+            return False
+        if node is not None and node.op_type not in SHAPE_READERS:
+            fresh = {source for source in node.inputs if source is not None} - seen
+            seen |= fresh
+            waiting += fresh
     return True
 
 
