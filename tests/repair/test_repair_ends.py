@@ -128,7 +128,8 @@ def test_a_loud_input_is_scaled_once_nothing_else_has_to_overflow_for_it() -> No
     picks = [node("Gather", f"x i{row}", name) for row, name in enumerate(("pressure", "density", "momentum"))]
     nodes = [*picks, node("Mul", "pressure gamma", "stiff"), node("Div", "stiff density", "square"),
              node("Sqrt", "square", "sound"), node("Div", "momentum density", "speed"),
-             node("Add", "speed sound", "sum"), node("Mul", "pressure sum", "flux"), node("LayerNormalization", "flux g b", "y", epsilon=1e-5)]  # fmt: skip
+             node("Add", "speed sound", "sum"), node("Mul", "pressure sum", "flux"),
+             node("LayerNormalization", "flux g b", "y", epsilon=1e-5)]  # fmt: skip
     weights = [*(weight(f"i{row}", np.array(row)) for row in range(3)), weight("gamma", np.float32(1.4)),
                weight("g", normal(2, SIZE)), weight("b", normal(3, SIZE))]  # fmt: skip
     proto = model(nodes, [value("x", shape=(3, SIZE))], [value("y", shape=(SIZE,))], weights, opset=20)
