@@ -123,6 +123,17 @@ def test_a_loud_input_is_scaled_in_one_node_that_stays_in_fp32(output: str, leas
     assert new <= {*made.fp32_nodes}
 
 
+@pytest.mark.parametrize("readers", [1, 2])
+def test_a_loud_input_is_scaled_where_several_nodes_read_it(readers: int) -> None:
+    """Nothing else overflows. One reader alone stays in FP32 itself."""
+    nodes = [node("MatMul", "x w", "one"), node("MatMul", "x v" if readers == 2 else "one v", "two"),
+             node("Add", "one two", "y")]  # fmt: skip
+    weights = [weight(name, normal(seed, SIZE, SIZE, scale=1e-3)) for seed, name in enumerate("wv")]
+    proto = model(nodes, [value("x", shape=(2, SIZE))], [value("y", shape=(2, SIZE))], weights, opset=20)
+    made = fix(proto, [{"x": normal(seed, 2, SIZE, scale=LOUD)} for seed in range(6)])
+    assert made.met and len(made.fp32_nodes) == 1 and len(made.plan.repairs) == readers - 1
+
+
 def test_a_loud_input_is_scaled_once_nothing_else_has_to_overflow_for_it() -> None:
     """The square of the speed of sound is too large, too: with pressure and density scaled alike, it would stay so."""
     picks = [node("Gather", f"x i{row}", name) for row, name in enumerate(("pressure", "density", "momentum"))]

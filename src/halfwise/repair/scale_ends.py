@@ -42,20 +42,19 @@ def flow_of(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFlow:
 
 
 def _for_overflow(flow: ScaleFlow) -> ScaleFlow:
-    if not _stuck(flow):
-        return flow
     model, ranges, rounds = flow.model, flow.ranges, flow.rounds
     inputs = () if model.within is not None else model.graph.inputs
     read = [value for value in inputs if not all(_is_scaled(node) for node, _ in value.uses())]
-    entries = [value.name or "" for value in read if flow.high(value) <= _FITS]
+    stuck, loud = _stuck(flow), [value for value in read if _FITS < flow.high(value) < np.inf] if ranges.ends else []
+    entries = [value.name or "" for value in read if flow.high(value) <= _FITS] if stuck else []
     if entries:
         flow = ScaleFlow(model, ranges, entries=entries, rounds=rounds)
-    stuck = _stuck(flow)
-    loud = [value.name or "" for value in read if _FITS < flow.high(value) < np.inf]
-    if stuck and loud and ranges.ends:
-        other = ScaleFlow(model, ranges, entries=[*entries, *loud], rounds=rounds)
-        if set(left := _stuck(other)) < set(stuck):
-            flow, stuck, entries = other, left, [*entries, *loud]
+        stuck = _stuck(flow)
+    if loud and (stuck or any(flow.high(value) > _LARGEST and len(value.uses()) > 1 for value in loud)):
+        every = [*entries, *(value.name or "" for value in loud)]
+        other = ScaleFlow(model, ranges, entries=every, rounds=rounds)
+        if not (left := _stuck(other)) or set(left) < set(stuck):
+            flow, stuck, entries = other, left, every
     if not stuck:
         return flow
     sources, outputs = _sources(flow), [value.name or "" for value in model.graph.outputs]
