@@ -88,3 +88,62 @@ def test_a_last_weight_that_is_turned_takes_a_scale_of_its_own() -> None:
     proto = model(nodes, [value("x", shape=(2, 4, SIZE))], [value("y", shape=(2, 4, 8))], weights)
     found = effect(RESCALE, proto, feeds())
     assert found.before > 1 and found.after < 0.5 * found.before and found.bit_identical
+
+
+def test_what_a_recurrent_operator_makes_may_be_scaled_behind_it() -> None:
+    """A loud stream begins there: no power passes the operator, and none is lost in it."""
+    first = [node("GRU", "x w r", "rows", hidden_size=SIZE), node("Squeeze", "rows one", "h")]
+    nodes = [*first, node("MatMul", "h w1", "d"), node("Add", "h d", "s"),
+             node("LayerNormalization", "s g b", "y", epsilon=1e-5)]  # fmt: skip
+    weights = [weight("w", normal(1, 1, 3 * SIZE, SIZE)), weight("r", normal(2, 1, 3 * SIZE, SIZE, scale=0.1)),
+               weight("one", np.array([1])), weight("w1", normal(4, SIZE, SIZE, scale=LOUD)),
+               weight("g", normal(5, SIZE)), weight("b", normal(6, SIZE))]  # fmt: skip
+    proto = model(nodes, [value("x", shape=(2, 4, SIZE))], [value("y", shape=(2, 4, SIZE))], weights, opset=20)
+    found = effect(RESCALE, proto, feeds())
+    assert found.before > 1 > found.after and found.bit_identical
+
+
+def standardised(output: str) -> onnx.ModelProto:
+    """Divided by its largest magnitude, as raw counts are, and multiplied by it again where that is the `output`."""
+    nodes = [node("Abs", "x", "sizes"), node("ReduceMax", "sizes last", "most"), node("Div", "x most", "even"),
+             node("MatMul", "even w", "mixed"), node("Relu", "mixed", "made"),
+             node("Mul", "made most", "back")]  # fmt: skip
+    read = nodes if output == "back" else nodes[:-1]
+    weights = [weight("last", np.array([-1])), weight("w", normal(1, SIZE, SIZE))]
+    return model(read, [value("x", shape=(2, SIZE))], [value(output, shape=(2, SIZE))], weights, opset=20)
+
+
+@pytest.mark.parametrize(("output", "least"), [("made", 1), ("back", 2)])
+def test_a_loud_input_is_scaled_in_one_node_that_stays_in_fp32(output: str, least: int) -> None:
+    """One that FP16 does not hold; an output that it does not hold either takes another node."""
+    loud = [{"x": normal(seed, 2, SIZE, scale=LOUD)} for seed in range(6)]
+    made, without = (fix(standardised(output), loud, repairs=which) for which in ("all", "none"))
+    assert made.met and len(made.fp32_nodes) == least < len(without.fp32_nodes)
+    new = {each.name for each in made.sites.model.nodes} - {each.name for each in without.sites.model.nodes}
+    assert new <= {*made.fp32_nodes}
+
+
+@pytest.mark.parametrize("readers", [1, 2])
+def test_a_loud_input_is_scaled_where_several_nodes_read_it(readers: int) -> None:
+    """Nothing else overflows. One reader alone stays in FP32 itself."""
+    nodes = [node("MatMul", "x w", "one"), node("MatMul", "x v" if readers == 2 else "one v", "two"),
+             node("Add", "one two", "y")]  # fmt: skip
+    weights = [weight(name, normal(seed, SIZE, SIZE, scale=1e-3)) for seed, name in enumerate("wv")]
+    proto = model(nodes, [value("x", shape=(2, SIZE))], [value("y", shape=(2, SIZE))], weights, opset=20)
+    made = fix(proto, [{"x": normal(seed, 2, SIZE, scale=LOUD)} for seed in range(6)])
+    assert made.met and len(made.fp32_nodes) == 1 and len(made.plan.repairs) == readers - 1
+
+
+def test_a_loud_input_is_scaled_once_nothing_else_has_to_overflow_for_it() -> None:
+    """The square of the speed of sound is too large, too: with pressure and density scaled alike, it would stay so."""
+    picks = [node("Gather", f"x i{row}", name) for row, name in enumerate(("pressure", "density", "momentum"))]
+    nodes = [*picks, node("Mul", "pressure gamma", "stiff"), node("Div", "stiff density", "square"),
+             node("Sqrt", "square", "sound"), node("Div", "momentum density", "speed"),
+             node("Add", "speed sound", "sum"), node("Mul", "pressure sum", "flux"),
+             node("LayerNormalization", "flux g b", "y", epsilon=1e-5)]  # fmt: skip
+    weights = [*(weight(f"i{row}", np.array(row)) for row in range(3)), weight("gamma", np.float32(1.4)),
+               weight("g", normal(2, SIZE)), weight("b", normal(3, SIZE))]  # fmt: skip
+    proto = model(nodes, [value("x", shape=(3, SIZE))], [value("y", shape=(SIZE,))], weights, opset=20)
+    offset, scale = np.array([[LOUD], [1.2], [0.0]], np.float32), np.array([[1e4], [0.1], [50.0]], np.float32)
+    made = fix(proto, [{"x": offset + scale * normal(seed, 3, SIZE)} for seed in range(6)])
+    assert made.met and len(made.fp32_nodes) == 1

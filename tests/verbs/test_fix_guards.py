@@ -212,33 +212,71 @@ def test_so_is_one_whose_root_is_made_small_again(tmp_path: Path) -> None:
     assert np.isfinite(answer(tmp_path / "out", {"x": np.full((6, WIDTH), 3, np.float32)})).all()
 
 
-def spectrum(biased: bool, held: type[Any] = np.float32) -> onnx.ModelProto:
-    """The logarithm of the power of a signal in a few bands."""
+def test_a_count_that_is_read_off_a_shape_hides_no_silent_input(tmp_path: Path) -> None:
+    """As PyTorch writes x / (x.std() + epsilon)."""
+    nodes = [
+        node("ReduceMean", "x along", "mean"),
+        node("Sub", "x mean", "off"),
+        node("Mul", "off off", "squares"),
+        node("ReduceMean", "squares along", "variance"),
+        node("Shape", "x", "sizes"),
+        node("Gather", "sizes along", "size"),
+        node("Cast", "size", "count", to=TensorProto.FLOAT),
+        node("Mul", "variance count", "sum"),
+        node("Div", "sum one_less", "fair"),
+        node("Sqrt", "fair", "deviation"),
+        node("Add", "deviation least", "guarded"),
+        node("Div", "off guarded", "y"),
+    ]
+    weights = [
+        weight("along", np.array([1])),
+        weight("one_less", np.float32(WIDTH - 1)),
+        weight("least", np.float32(1e-9)),
+    ]
+    shape = ("series", WIDTH)
+    proto = model(nodes, [value("x", shape=shape)], [value("y", shape=shape)], weights, opset=18)
+    made = fix(proto, [series(seed, 3.0) for seed in range(4)], repairs="none", out=tmp_path / "out")
+    assert made.met and {"n_guarded", "n_y"} <= set(made.fp32_nodes)
+    assert not answer(tmp_path / "out", {"x": np.full((6, WIDTH), 3, np.float32)}).any()
+
+
+def spectrum(biased: bool, held: type[Any] = np.float32, mode: str = "", around: float = 0.0) -> onnx.ModelProto:
+    """The logarithm of the power of a signal, padded in this `mode`, in a few bands."""
     rng = np.random.default_rng(2)
     weights = [
         weight("bands", rng.standard_normal((4, 1, 9)).astype(np.float32)),
         weight("least", np.float32(1e-10)),
         weight("shift", np.ones(4, np.float32)),
+        weight("pads", np.array([0, 0, 4, 0, 0, 4])),
+        weight("around", np.float32(around)),
     ]
     nodes = [
-        node("Cast", "x", "signal", to=TensorProto.FLOAT),
+        node("Cast", "x", "signal" if not mode else "heard", to=TensorProto.FLOAT),
+        *([node("Pad", "heard pads around", "signal", mode=mode)] if mode else []),
         node("Conv", "signal bands shift" if biased else "signal bands", "amplitude"),
         node("Mul", "amplitude amplitude", "power"),
         node("Max", "power least", "guarded"),
         node("Log", "guarded", "y"),
     ]
     kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(held))
-    return model(nodes, [value("x", kind, (1, 1, 200))], [value("y", shape=(1, 4, 192))], weights)
+    return model(nodes, [value("x", kind, (1, 1, 200))], [value("y", shape=(1, 4, 200 if mode else 192))], weights)
 
 
 @pytest.mark.parametrize(("biased", "held"), [(False, np.float32), (False, np.int16), (True, np.float32)])
-def test_the_power_of_a_silent_signal_keeps_its_guard(biased: bool, held: type[Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["", "constant", "reflect"])
+def test_the_power_of_a_silent_signal_keeps_its_guard(biased: bool, held: type[Any], mode: str, tmp_path: Path) -> None:
     signals = [{"x": (9 * np.random.default_rng(seed).standard_normal((1, 1, 200))).astype(held)} for seed in range(4)]
-    made = fix(spectrum(biased, held), signals, repairs="none", out=tmp_path / "out")
+    made = fix(spectrum(biased, held, mode), signals, repairs="none", out=tmp_path / "out")
     assert made.met and ({"n_guarded", "n_y"} <= set(made.fp32_nodes)) is not biased
     if not biased:
         silent = answer(tmp_path / "out", {"x": np.zeros((1, 1, 200), held)})
         assert np.allclose(silent, np.log(1e-10), rtol=1e-2)
+
+
+def test_a_signal_with_a_pulse_around_it_is_never_silent() -> None:
+    signals = [{"x": 9 * np.random.default_rng(seed).standard_normal((1, 1, 200), np.float32)} for seed in range(4)]
+    made = fix(spectrum(False, mode="constant", around=1.0), signals, repairs="none")
+    assert made.met and "n_guarded" not in made.fp32_nodes
 
 
 @pytest.mark.parametrize("axes", [(), (0, 1), (1,)])

@@ -4,14 +4,15 @@ Precondition. A tensor's channels are multiplied by 2^k where every node between
 it lets the factor pass or takes it into a constant: linear operators (MatMul, Gemm, Conv, ConvTranspose, Mul and Div by
 constants, BatchNormalization, look-ups in a table), ReLU and its kin, pooling, Add, Concat and moves, those among them
 that split channels into heads and merge heads, and those that gather or scatter by computed places; attention weighs
-values, and powers of queries and keys cancel; a recurrent operator's weight takes back what its input carries. Or what
-reads it is a normalisation, which does not see a scale once its epsilon carries 4^k, or a quantiser, whose scale
-carries 2^k. Where what overflows is multiplied by a gate that reads it, too, as in x * sigmoid(x), one multiplication
-in front of the gate restores it. Where a result has to come out as it is, a multiplication right behind the linear
-operator takes the factor back. Where constants are not enough for what overflows, one multiplication stands behind a
-graph input, behind what lets no factor pass, or in front of a graph output. Channels that FP16 loses and that come from
-a graph input or are a graph output, as those of a cache, are multiplied behind the one and in front of the other, in
-FP32. Variances of a BatchNormalization beyond FP16 are scaled by 4^k with its epsilon, and its scale by 2^k.
+values, and powers of queries and keys cancel; comparisons of two, or with 0, see no power; a recurrent operator's
+weight takes back what its input carries. Or what reads it is a normalisation, which does not see a scale once its
+epsilon carries 4^k, or a quantiser, whose scale carries 2^k. Where what overflows is multiplied by a gate that reads
+it, too, as in x * sigmoid(x), one multiplication in front of the gate restores it. Where a result has to come out as it
+is, a multiplication right behind the linear operator takes the factor back. Where constants are not enough for what
+overflows, one multiplication stands behind a graph input (in FP32 if FP16 does not hold that), behind what lets no
+factor pass, or in front of a graph output. Channels that FP16 loses and that come from a graph input or are a graph
+output, as those of a cache, are multiplied behind the one and in front of the other, in FP32. Variances of a
+BatchNormalization beyond FP16 are scaled by 4^k with its epsilon, and its scale by 2^k.
 
 Proof. f(2^k x) = 2^k f(x) for every operator passed; (W 2^(a-b)) (x 2^b) + c 2^a = 2^a (W x + c); a norm divides by
 sqrt(4^k v + 4^k epsilon) = 2^k sqrt(v + epsilon). In binary floating point each product, sum and root above is scaled

@@ -24,7 +24,7 @@ class Ranges:
     low: Mapping[str, float] = field(default_factory=dict)  # smallest magnitude that is not zero
     size: Mapping[str, int] = field(default_factory=dict)  # elements
     channels: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # of graph inputs, `high` along fixed sizes
-    ends: bool = True  # whether a factor for each channel may stand behind inputs and in front of outputs
+    ends: bool = True  # whether factors that stay in FP32 may stand behind inputs and in front of outputs
     known: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # what rules worked out from them
     walked: Callable[[int, int], None] = field(default=lambda *_: None, compare=False, repr=False)  # nodes, of how many
 

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from halfwise.repair.scale_atoms import Ints, Weights
 from halfwise.repair.scale_blocks import LARGE
+from halfwise.repair.scale_walk import LOUD
 
 __all__ = ["Edits", "told_once", "written"]
 
@@ -35,7 +36,8 @@ class Edits:
                 self.behind.append({"node": maker.name or "", "power": int(powers[0])})
             elif weights.read is not None:
                 reader = next(reader.name for reader, _ in weights.read.uses() if reader.graph is self.graph)
-                power = written(powers, shape) if weights.row_shape else {"power": int(powers[0])}
+                narrow = not weights.row_shape and float(weights.peak.max()) <= LOUD  # may read it in FP16
+                power = {"power": int(powers[0])} if narrow else written(powers, shape)
                 self.entries.append({"input": weights.read.name or "", "node": reader, **power})
         elif weights.front and weights.columns is not None and weights.read is not None:
             read = weights.read.name or ""

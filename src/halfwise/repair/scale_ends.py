@@ -34,22 +34,27 @@ def plain_flow(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFl
 
 def flow_of(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFlow:
     """Where what overflows would have to be scaled from a graph input on, a factor may be put behind that input; else
-    behind what no power passes, such as a Gelu, and in front of a graph output. Where FP16 loses channels that come
-    from a graph input or are a graph output, too, as those of a cache, both may be, if the ranges let them."""
+    behind what no power passes, such as a Gelu, and in front of a graph output. If the ranges let them, factors that
+    stay in FP32 may be put behind inputs that FP16 does not hold, where that makes nothing else overflow, and where
+    FP16 loses channels that come from a graph input or are a graph output, as those of a cache, behind or in front."""
     flow = _for_overflow(plain_flow(model, ranges, rounds=rounds))
     return _for_channels(flow) if ranges.ends else flow
 
 
 def _for_overflow(flow: ScaleFlow) -> ScaleFlow:
-    if not _stuck(flow):
-        return flow
     model, ranges, rounds = flow.model, flow.ranges, flow.rounds
     inputs = () if model.within is not None else model.graph.inputs
-    quiet = [value for value in inputs if flow.high(value) <= _FITS]
-    entries = [value.name or "" for value in quiet if not all(_is_scaled(node) for node, _ in value.uses())]
+    read = [value for value in inputs if not all(_is_scaled(node) for node, _ in value.uses())]
+    stuck, loud = _stuck(flow), [value for value in read if _FITS < flow.high(value) < np.inf] if ranges.ends else []
+    entries = [value.name or "" for value in read if flow.high(value) <= _FITS] if stuck else []
     if entries:
         flow = ScaleFlow(model, ranges, entries=entries, rounds=rounds)
-    stuck = _stuck(flow)
+        stuck = _stuck(flow)
+    if loud and (stuck or any(flow.high(value) > _LARGEST and len(value.uses()) > 1 for value in loud)):
+        every = [*entries, *(value.name or "" for value in loud)]
+        other = ScaleFlow(model, ranges, entries=every, rounds=rounds)
+        if not (left := _stuck(other)) or set(left) < set(stuck):
+            flow, stuck, entries = other, left, every
     if not stuck:
         return flow
     sources, outputs = _sources(flow), [value.name or "" for value in model.graph.outputs]

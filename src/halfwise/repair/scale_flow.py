@@ -22,7 +22,7 @@ from halfwise.repair.scale_atoms import PINNED, Floats, Heard, Ints, Weights
 from halfwise.repair.scale_blocks import HeldBlocks, LargeBlocks, blocks, blocks_of, is_large_in, stored
 from halfwise.repair.scale_gates import is_gate
 from halfwise.repair.scale_layout import Layout, blocks_along
-from halfwise.repair.scale_moves import SAME
+from halfwise.repair.scale_moves import COMPARES, SAME
 from halfwise.repair.scale_norms import norm_reach
 from halfwise.repair.scale_own import own_handler
 from halfwise.repair.scale_products import ScaleProducts
@@ -70,6 +70,7 @@ class ScaleFlow(ScaleProducts):
             **dict.fromkeys(("ScatterElements", "ScatterND"), self._scatter),
             **dict.fromkeys(("LSTM", "GRU", "RNN"), self._recurrent),
             **dict.fromkeys(("GatherElements", "GatherND"), self._places),
+            **dict.fromkeys(COMPARES, self._compare),
             "ConstantOfShape": self._zeros,
             **dict.fromkeys(("Pow", "Reciprocal", "ReduceSumSquare"), self._power),
             **dict.fromkeys(("Log", "Exp"), self._logarithm),
@@ -133,13 +134,14 @@ class ScaleFlow(ScaleProducts):
         handler = own_handler(self, node) or (None if node.domain else handlers.get(node.op_type))
         if node.name in self.fronts:
             handler = self._front
-        floats = node.outputs[0].dtype is ir.DataType.FLOAT or node.op_type in QUANTISERS | STEPS
+        floats = node.outputs[0].dtype is ir.DataType.FLOAT or node.op_type in QUANTISERS | STEPS | COMPARES
         if node in self.arguments:
             self._restore(node)
         elif handler is not None and len(node.inputs) > 0 and floats and handler(node):
             made = [self.layouts[value].atoms for value in node.outputs if value in self.layouts]
             self.passed.append((node, np.concatenate([*made, np.zeros(0, np.int64)])))  # of a Split, one part alone
-            return
+            if made:  # others make what has no power, such as a recurrent operator
+                return
         elif node.op_type in SHAPE_READERS and not node.domain:
             return
         else:

@@ -18,11 +18,12 @@ from halfwise.repair.scale_layout import Layout, common
 from halfwise.repair.scale_reshape import cut
 from halfwise.repair.scale_walk import ScaleWalk, count
 
-__all__ = ["SAME", "ScaleMoves"]
+__all__ = ["COMPARES", "SAME", "ScaleMoves"]
 
 SAME = (
     "Relu LeakyRelu Identity Neg Abs Dropout MaxPool AveragePool GlobalAveragePool GlobalMaxPool Resize Upsample Cast"
 )
+COMPARES = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"})
 _GROWS = frozenset({"Resize", "Upsample"})  # cubic interpolation overshoots
 _REARRANGES = frozenset({"DepthToSpace", "SpaceToDepth"})
 _ELEMENTS = frozenset({"GatherElements", "ScatterElements"})
@@ -43,6 +44,16 @@ class ScaleMoves(ScaleWalk):
         if "Pool" in node.op_type or node.op_type in _GROWS:  # neighbours along every axis from the third on
             layout = self._kept(layout, (0, 1))
         return self._put(node, layout, capped=node.op_type not in _GROWS)
+
+    def _compare(self, node: ir.Node) -> bool:
+        """Which of two is larger is so of their multiples by one number, too, and what is above 0 of any."""
+        values = [value for value in node.inputs if value is not None and self.view.scalar(value) != 0.0]
+        if any(value.dtype is not ir.DataType.FLOAT or is_constant(value) for value in values):
+            return False
+        if len(values) == 2:
+            one, other = (self._uniform(value).atoms for value in values)
+            self.atoms.tie(one, other)
+        return True
 
     def _mixed(self, node: ir.Node) -> bool:
         value = self._data(node)

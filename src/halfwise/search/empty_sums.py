@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from halfwise.model.moving import FROM_FIRST, Move, behind, movers
+from halfwise.model.operator_slots import SHAPE_READERS
 from halfwise.model.patterns.guards import find_guards
 from halfwise.model.patterns.view import View, attribute
 from halfwise.precision.sites import Sites
@@ -18,7 +19,7 @@ _SCATTERS = movers(Move.SCATTER)
 _OF_ALL = frozenset({"Add", "Sub", "Concat"})
 _OF_PRODUCT = frozenset({"Mul", "MatMul", "Conv", "Gemm"})  # a weight leaves zero what is zero, a bias does not
 _REDUCED = frozenset(f"Reduce{how}" for how in ("L1", "L2", "Max", "Mean", "Min", "Sum", "SumSquare"))
-_OF_FIRST = FROM_FIRST | _REDUCED | {"Abs", "Cast", "Div", "Pow", "Relu", "Sqrt"}
+_OF_FIRST = FROM_FIRST | _REDUCED | {"Abs", "Cast", "Div", "Pad", "Pow", "Relu", "Sqrt"}
 _PASSED = _OF_ALL | _OF_PRODUCT | _OF_FIRST
 _SIGNALS = frozenset(ir.DataType[name] for name in "FLOAT DOUBLE INT8 UINT8 INT16 UINT16".split())  # wider: ids, masks
 
@@ -59,17 +60,40 @@ def _of_an_input(view: View, value: ir.Value) -> bool:
             if not each.is_graph_input() or each.dtype not in _SIGNALS:
                 return False
             continue
-        if node.domain or node.op_type not in _PASSED:
+        if node.domain or node.op_type not in _PASSED or not _pads_alike(view, node):
             return False
         read = [source for source in node.inputs if source is not None]
         if node.op_type in _OF_PRODUCT:
             if len(read) > 2:
                 return False
-            read = [source for source in read if not source.is_initializer()]
+            read = [source for source in read if not _of_shapes(source)]
         elif node.op_type not in _OF_ALL:
             read = read[:1]
         waiting += [source for source in read if source not in seen]
         seen.update(read)
+    return True
+
+
+def _pads_alike(view: View, node: ir.Node) -> bool:
+    """Whether zeros alone are around zeros; true of all that pads nothing."""
+    if node.op_type != "Pad" or attribute(node, "mode", "constant") not in (b"constant", "constant"):
+        return True
+    filled = node.inputs[2] if len(node.inputs) > 2 else None
+    return attribute(node, "value", 0.0) == 0.0 if filled is None else view.is_scalar(filled, 0.0)
+
+
+def _of_shapes(value: ir.Value) -> bool:
+    """Whether it is the same for all values of the inputs: a weight, a number of elements."""
+    waiting, seen = [value], {value}
+    while waiting:
+        each = waiting.pop()
+        node = each.producer()
+        if each.is_graph_input() and not each.is_initializer():
+            return False
+        if node is not None and node.op_type not in SHAPE_READERS:
+            fresh = {source for source in node.inputs if source is not None} - seen
+            seen |= fresh
+            waiting += fresh
     return True
 
 

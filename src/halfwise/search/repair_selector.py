@@ -381,6 +381,7 @@ class RepairSelector:
         # Another overflow may be left elsewhere.
         if apart := not wide and len(keep) == len(names) and overflows(base, self.context, self.feeds):
             keep = kept_apart(keep, new, self.context.statistics(sites, self.feeds[worst : worst + 1])[0], sites.fmt)
+            keep |= ends_of((repair for _, repair in repairs), self.model, sites)
         if len(keep) == (0 if wide else len(names)):
             return None
         if judge.measure_one(Assignment.all_narrow(sites, keep, self.context.io), worst) > self.target_ratio:

@@ -24,8 +24,8 @@ def at_ends(repair: Repair) -> bool:
 
 
 def ends_of(repairs: Iterable[Repair], given: Model, sites: Sites) -> frozenset[ir.Node]:
-    """What repairs added in front of outputs of a graph, and by channel behind inputs: it makes or reads what the
-    narrow format does not hold. And the nodes whose bodies hand that out."""
+    """What repairs added in front of outputs of a graph, and behind inputs by channel or as these are too large: it
+    makes or reads what the narrow format does not hold. And the nodes whose bodies hand that out."""
     edits = [repair.parameters for repair in repairs if at_ends(repair)]
     read = {edit["input"] for each in edits for edit in each.get("entries", ()) if "powers" in edit}
     ends = any("ends" in each for each in edits)
