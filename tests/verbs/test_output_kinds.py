@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from halfwise.verbs.bisect.run import bisect
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.gate import gate
+from halfwise.verbs.stages import stages
 from halfwise.verbs.verify import verify
 from tests.models.build import model as build
 from tests.models.build import node, value, weight
@@ -208,6 +210,19 @@ def test_bisect_reads_outputs_as_fix_does() -> None:
     found = bisect(model, "ort-cpu", feeds)
     assert found.tolerance is not None
     assert {kind.output for kind in found.tolerance.kinds} == {"boxes", "scores", "labels", "list"}
+
+
+@pytest.mark.parametrize("made", [picker, partial(scorer, -14.0), nms_detector, partial(segmenter, tied=True, side=16),
+                                  detr_head, keypoints])  # fmt: skip
+@pytest.mark.parametrize("cut", [0.2, 0.5, 0.9])
+def test_stages_reads_outputs_as_fix_does(made: Callable[[], tuple[onnx.ModelProto, Any]], cut: float) -> None:
+    """Wherever a model is cut: in front of what selects, chooses or squashes, too."""
+    model, feeds = made()
+    sizes = [node.output[0] for node in model.graph.node]
+    whole = stages(model, feeds, cut=[sizes[int(cut * (len(sizes) - 1))]]).whole.verdict
+    asked = fix(model, feeds).fp16_verdict
+    assert (whole.worst_output, whole.metric, whole.part) == (asked.worst_output, asked.metric, asked.part)
+    assert whole.value == pytest.approx(asked.value, abs=1e-6)
 
 
 def test_logits_beside_their_classes_are_judged_as_stated() -> None:
