@@ -194,7 +194,8 @@ def test_verify_reads_outputs_as_fix_does(tmp_path: Any) -> None:
     assert found.met
     assert {kind.output: kind.reading for kind in found.tolerance.kinds}["rows"] is Reading.ROWS
     assert 0.9 < found.outputs["rows"].found <= 1.0
-    assert NoteKind.OUTPUT_ROWS in kinds(found.notes)
+    assert NoteKind.OUTPUT_MATCHED in kinds(found.notes)  # what the second selects from is not known
+    assert found.outputs.keys() == {output.name for output in model.graph.output}
     assert not verify(model, fixed.typed.path, feeds, tolerance=PLAIN).met
     assert verify(model, fixed.typed.path, feeds, tolerance="boxes=10%").met
     picks, samples = picker(128)

@@ -96,7 +96,7 @@ def stages(
     whole = line.whole()
     near_zero = line.whole_tolerance.decided_by_floor(whole.outputs)
     read = (
-        *kind_notes(line.whole_tolerance.kinds),
+        *kind_notes(line.whole_tolerance.kinds, whole.outputs),
         *(Note.of(NoteKind.OUTPUT_FLOOR, name, error=error) for name, error in near_zero.items()),
     )
     result = StagesResult(
