@@ -116,6 +116,11 @@ def test_the_chain_is_the_whole_model_in_fp16_to_the_last_bit(data: st.DataObjec
         assert metrics == expected.outputs[name]
 
 
+def test_an_output_that_no_stage_makes_is_not_judged() -> None:
+    proto = model([node("Relu", "x", "y")], [value("x")], [value("x"), value("y")])
+    assert set(stages(proto, [{"x": f32(1, -2, 3, 4)}]).whole.outputs) == {"y"}
+
+
 def test_every_stage_reads_only_what_comes_before_it() -> None:
     for proto in (tracker(), shared_module()):
         whole = load(proto)

@@ -276,7 +276,7 @@ class _Line:
         judged = {name: exact[name] for name in (*part.outputs, *bounds.inner) if name in exact}
         self.floats.update(float_outputs(judged))
         for side, known in ((answers, exact), (got, narrow)):
-            side.update({name: known[name] for name in self.judging if name in known})
+            side.update({name: known[name] for name in self.judging if name in wanted})
         each = ({**exact, **given}, narrow, {**narrow, **passed})
         alone, chained, propagated = (sample_error(judged, other, kinds=bounds.kinds) for other in each)
         return alone, chained, propagated
