@@ -23,6 +23,7 @@ from halfwise.model.model import load
 from halfwise.report.doctor import show_doctor
 from halfwise.report.terminal import Terminal
 from halfwise.verbs.doctor import Diagnosed, doctor
+from halfwise.verbs.doctor.culprits import find_culprits
 from halfwise.verbs.doctor.measured import measure
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.runners import EmulatedRunner
@@ -194,6 +195,16 @@ def test_outputs_without_inputs_are_told_to_need_them(tmp_path: Path) -> None:
     result = doctor(model, tmp_path / "out.json")
     assert kinds(result.notes) == [NoteKind.SAVED_NOT_COMPARED]
     assert "out.json" not in result.next.command
+
+
+def test_the_last_step_is_told_when_the_culprits_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, int] | str] = []
+    monkeypatch.setattr(
+        "halfwise.verbs.doctor.measured.find_culprits", lambda *given: told.append("culprits") or find_culprits(*given)
+    )
+    zoo = norm_log_head()
+    measure(load(zoo.model), zoo.inputs[:2], lambda done, total: told.append((done, total)))
+    assert told == [(1, 5), (2, 5), (3, 5), (4, 5), "culprits", (5, 5)]
 
 
 def test_a_link_whose_file_is_gone_stops_no_folder(tmp_path: Path) -> None:
