@@ -23,10 +23,11 @@ from halfwise.model.model import load
 from halfwise.report.doctor import show_doctor
 from halfwise.report.terminal import Terminal
 from halfwise.verbs.doctor import Diagnosed, doctor
+from halfwise.verbs.doctor.culprits import find_culprits
 from halfwise.verbs.doctor.measured import measure
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.runners import EmulatedRunner
-from tests.models.build import model, node, value
+from tests.models.build import model, node, value, weight
 from tests.models.quantised import layers, quantised, samples
 from tests.models.zoo import SHAPES, cnn_tiny_weights, norm_log_head
 from tests.support import articles
@@ -177,6 +178,15 @@ def test_overflows_are_named_in_the_order_of_execution(tmp_path: Path) -> None:
     assert found.numbers["nodes"] == names[:3]
 
 
+def test_a_node_that_reads_the_shape_of_an_input_overflows_nowhere(tmp_path: Path) -> None:
+    nodes = [node("Shape", "x", "s"), node("Sub", "x far", "h"), node("Reshape", "h s", "y")]
+    proto = model(nodes, [value("x", shape=(1, 4))], [value("y", shape=(1, 4))], [weight("far", np.float32([1e5]))])
+    onnx.save(proto, tmp_path / "far.onnx")
+    np.savez(tmp_path / "0.npz", x=np.float32([[1e5, 1.1e5, 1.2e5, 1.3e5]]))
+    found = of(doctor(tmp_path / "far.onnx", tmp_path / "0.npz"), "HW611")
+    assert found.numbers["nodes"] == [load(tmp_path / "far.onnx").nodes[1].name]
+
+
 def test_outputs_without_inputs_are_told_to_need_them(tmp_path: Path) -> None:
     model, _ = save(SHAPES["healthy_mlp"](), tmp_path)
     name = load(model).output_names[0]
@@ -185,6 +195,34 @@ def test_outputs_without_inputs_are_told_to_need_them(tmp_path: Path) -> None:
     result = doctor(model, tmp_path / "out.json")
     assert kinds(result.notes) == [NoteKind.SAVED_NOT_COMPARED]
     assert "out.json" not in result.next.command
+
+
+def test_the_last_step_is_told_when_the_culprits_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, int] | str] = []
+    monkeypatch.setattr(
+        "halfwise.verbs.doctor.measured.find_culprits", lambda *given: told.append("culprits") or find_culprits(*given)
+    )
+    zoo = norm_log_head()
+    measure(load(zoo.model), zoo.inputs[:2], lambda done, total: told.append((done, total)))
+    assert told == [(1, 5), (2, 5), (3, 5), (4, 5), "culprits", (5, 5)]
+
+
+def test_a_link_whose_file_is_gone_stops_no_folder(tmp_path: Path) -> None:
+    save(SHAPES["healthy_mlp"](), tmp_path)
+    (tmp_path / "weights.bin").symlink_to("gone")
+    result = doctor(tmp_path)
+    assert FileKind.MISSING in {each.kind for each in result.files}
+    assert any(each.kind is FileKind.ONNX for each in result.files)
+    with pytest.raises(InputError, match="no such file"):
+        doctor(tmp_path / "weights.bin")
+
+
+@pytest.mark.parametrize("content", [b"", bytes(range(256)) * 9])
+def test_a_damaged_model_is_to_be_copied_again(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.onnx").write_bytes(content)
+    following = doctor(tmp_path / "model.onnx").next
+    assert following.why.kind is NoteKind.NEXT_ONNX
+    assert "halfwise" not in following.command
 
 
 def test_a_folder_is_opened(halfwise_cli: CommandLine, tmp_path: Path, says: Says) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from halfwise.verbs.bisect.run import bisect
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.gate import gate
+from halfwise.verbs.stages import stages
 from halfwise.verbs.verify import verify
 from tests.models.build import model as build
 from tests.models.build import node, value, weight
@@ -192,7 +194,8 @@ def test_verify_reads_outputs_as_fix_does(tmp_path: Any) -> None:
     assert found.met
     assert {kind.output: kind.reading for kind in found.tolerance.kinds}["rows"] is Reading.ROWS
     assert 0.9 < found.outputs["rows"].found <= 1.0
-    assert NoteKind.OUTPUT_ROWS in kinds(found.notes)
+    assert NoteKind.OUTPUT_MATCHED in kinds(found.notes)  # what the second selects from is not known
+    assert found.outputs.keys() == {output.name for output in model.graph.output}
     assert not verify(model, fixed.typed.path, feeds, tolerance=PLAIN).met
     assert verify(model, fixed.typed.path, feeds, tolerance="boxes=10%").met
     picks, samples = picker(128)
@@ -208,6 +211,19 @@ def test_bisect_reads_outputs_as_fix_does() -> None:
     found = bisect(model, "ort-cpu", feeds)
     assert found.tolerance is not None
     assert {kind.output for kind in found.tolerance.kinds} == {"boxes", "scores", "labels", "list"}
+
+
+@pytest.mark.parametrize("made", [picker, partial(scorer, -14.0), nms_detector, partial(segmenter, tied=True, side=16),
+                                  detr_head, keypoints])  # fmt: skip
+@pytest.mark.parametrize("cut", [0.2, 0.5, 0.9])
+def test_stages_reads_outputs_as_fix_does(made: Callable[[], tuple[onnx.ModelProto, Any]], cut: float) -> None:
+    """Wherever a model is cut: in front of what selects, chooses or squashes, too."""
+    model, feeds = made()
+    sizes = [node.output[0] for node in model.graph.node]
+    whole = stages(model, feeds, cut=[sizes[int(cut * (len(sizes) - 1))]]).whole.verdict
+    asked = fix(model, feeds).fp16_verdict
+    assert (whole.worst_output, whole.metric, whole.part) == (asked.worst_output, asked.metric, asked.part)
+    assert whole.value == pytest.approx(asked.value, abs=1e-6)
 
 
 def test_logits_beside_their_classes_are_judged_as_stated() -> None:

@@ -29,6 +29,7 @@ class NoteKind(Enum):
     OUTPUT_FILLED = "output-filled"
     OUTPUT_CHOICES = "output-choices"
     OUTPUT_ROWS = "output-rows"
+    OUTPUT_MATCHED = "output-matched"
     OUTPUT_FLOOR = "output-floor"
     NOTHING_FINITE = "nothing-finite"
     ONLY_ZERO = "only-zero"

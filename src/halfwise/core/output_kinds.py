@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import Annotated, Any
 
@@ -136,12 +136,12 @@ def inner_names(kinds: Sequence[OutputKind]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for kind in kinds for name in kind.inner))
 
 
-def kind_notes(kinds: Sequence[OutputKind]) -> tuple[Note, ...]:
-    """What the result says of each kind: which measure, and why."""
-    return tuple(note for kind in kinds for note in _told(kind))
+def kind_notes(kinds: Sequence[OutputKind], judged: Collection[str] | None = None) -> tuple[Note, ...]:
+    """What the result says of each kind: which measure, and why. `judged`: the tensors that are, where not all are."""
+    return tuple(note for kind in kinds for note in _told(kind, judged))
 
 
-def _told(kind: OutputKind) -> list[Note]:
+def _told(kind: OutputKind, judged: Collection[str] | None) -> list[Note]:
     if kind.reading is Reading.PARTS:
         spans = [f"{part.start}:{part.stop}" for part in kind.parts]
         return [Note.of(NoteKind.OUTPUT_IN_PARTS, kind.output, axis=kind.axis, spans=spans)]
@@ -150,5 +150,8 @@ def _told(kind: OutputKind) -> list[Note]:
     if kind.reading is Reading.CHOICES:
         return [Note.of(NoteKind.OUTPUT_CHOICES, kind.output, tensors=kind.decided_by)]
     if kind.reading is Reading.ROWS and kind.together[0] == kind.output:
-        return [Note.of(NoteKind.OUTPUT_ROWS, kind.output, outputs=kind.together, tensors=kind.selected_from)]
+        sources = [name for name in kind.selected_from if judged is None or name in judged]
+        if not sources:
+            return [Note.of(NoteKind.OUTPUT_MATCHED, kind.output, outputs=kind.together)]
+        return [Note.of(NoteKind.OUTPUT_ROWS, kind.output, outputs=kind.together, tensors=sources)]
     return []

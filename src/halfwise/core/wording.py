@@ -40,8 +40,8 @@ def number(value: float) -> str:
 
 
 def three_digits(value: float) -> str:
-    """A number in a table: three digits, whatever its size."""
-    return f"{value:.3g}"
+    """A number in a table: three digits, whatever its size; zero has no sign."""
+    return f"{value + 0.0:.3g}"
 
 
 def percent(share: float) -> str:

@@ -202,7 +202,13 @@ def _verified(
     void = () if finite else (Note.of(NoteKind.NOTHING_FINITE),)
     worst = tuple(map(max, zip(*seen.values(), strict=True)))
     steps = () if stream is None else rollout_notes(stream, len(samples.feeds), worst)
-    notes: tuple[Note, ...] = (*kind_notes(asked.tolerance.kinds), *floors, *void, *samples.notes, *steps)
+    notes: tuple[Note, ...] = (
+        *kind_notes(asked.tolerance.kinds, found.outputs),
+        *floors,
+        *void,
+        *samples.notes,
+        *steps,
+    )
     if isinstance(first, EmulatedRunner):
         notes = (*typed_notes(first.model), *notes)
     if isinstance(second, EmulatedRunner):

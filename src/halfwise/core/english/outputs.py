@@ -23,6 +23,9 @@ OUTPUTS = {
         "A selection feeds {outputs:list}. Judged are {tensors:list}, from which it selects, and its rows, matched "
         "before they are compared: 95% must be found again."
     ),
+    NoteKind.OUTPUT_MATCHED: (
+        "A selection feeds {outputs:list}. Their rows are matched before they are compared: 95% must be found again."
+    ),
     NoteKind.OUTPUT_FLOOR: (
         "Output {subject!r} is near zero on some inputs and is judged there by its usual size; relative to itself its "
         "error is {error:.3g}."

@@ -52,11 +52,11 @@ def find_culprits(
 
 
 def _breaking(sites: Sites, seen: Sensitivity) -> list[str]:
-    """The nodes that write what overflows, or read an input that does; after them those that break what they read."""
+    """The nodes that write what overflows, or compute with an input that does; after them those that break others."""
     writing: set[ir.Node] = set()
     for value in seen.overflows:
-        producer = value.producer()
-        writing.update([producer] if producer is not None else [node for node, _ in value.uses()])
+        producer, readers = value.producer(), (node for node, _ in value.uses() if sites.of[node].has_fp32)
+        writing.update(readers if producer is None else [producer])
     reading = {node for node, _ in seen.breaks} - writing
     ordered = [sorted(nodes, key=lambda node: sites.of[node].index) for nodes in (writing, reading)]
     return [node.name or "" for nodes in ordered for node in nodes]

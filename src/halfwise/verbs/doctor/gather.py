@@ -57,7 +57,7 @@ class Material:
 
 
 def gather(sources: Iterable[Path]) -> Material:
-    """Look at every file; what is not there or cannot be read is refused."""
+    """Look at every file; what was named and is not there or cannot be read is refused."""
     files: list[Identified] = []
     samples: list[Path] = []
     for source in sources:
@@ -76,12 +76,12 @@ def _looked(path: Path, depth: int) -> Iterator[Identified]:
         inside = _inside(path) if found.kind is FileKind.FOLDER else ()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-    if found.kind is FileKind.MISSING:
+    if found.kind is FileKind.MISSING and not depth:  # in a folder it is a link whose file is gone
         raise absent(path, "file or folder")
     if found.kind is not FileKind.FOLDER:
         yield found
         return
-    kinds = {identify(each).kind for each in inside if each.is_file()}
+    kinds = {identify(each).kind for each in inside if not each.is_dir()}
     if kinds and kinds <= set(INPUTS) and not any(each.is_dir() for each in inside):
         yield Identified(path, FileKind.SAMPLES, counted(len(inside), "file"))
         return

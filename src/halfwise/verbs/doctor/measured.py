@@ -63,17 +63,20 @@ def measure(model: Model, inputs: Any, notify: Callable[[int, int], None]) -> Me
     reference = EmulatedRunner(wide).watching(facts.inner)
     narrow = EmulatedRunner(wide, narrow=True)
     answers: list[Outputs] = []
+    steps = 2 * len(samples.feeds) + 1  # the last one asks where the error is made
     for index, feed in enumerate(samples.feeds):
         answers.append(reference.run(index, feed))
-        notify(index + 1, 2 * len(samples.feeds))
+        notify(index + 1, steps)
     found = understand(facts, (), None, answers)
     errors = []
     for index, (feed, wanted) in enumerate(zip(samples.feeds, found.answers, strict=True)):
         errors.append(sample_error(wanted, narrow.run(index, feed), kinds=found.tolerance.kinds))
-        notify(len(samples.feeds) + index + 1, 2 * len(samples.feeds))
+        notify(len(samples.feeds) + index + 1, steps)
     floats = float_outputs({name: found.answers[0][name] for name in wide.output_names})
     evaluation = Evaluation(found.tolerance, floats, tuple(errors))
-    return _judged(wide, samples, evaluation, found.tolerance, found.answers)
+    measured = _judged(wide, samples, evaluation, found.tolerance, found.answers)
+    notify(steps, steps)
+    return measured
 
 
 def _judged(

@@ -42,6 +42,9 @@ def next_step(case: Case, measured: Measured | None, findings: Sequence[Finding]
     held = next((each for each in case.material.files if each.kind in _MODELS), None)
     if held is not None:
         return NextStep(held.way, Note.of(NoteKind.NEXT_ONNX, held.name))
+    damaged = next((each for each in case.material.files if each.path.suffix == ".onnx"), None)
+    if damaged is not None:
+        return NextStep("export or copy the model again", Note.of(NoteKind.NEXT_ONNX, str(damaged.path)))
     if case.layers is None and (engine := _engine(case)) is not None:
         command = ["trtexec", f"--loadEngine={engine.path}", "--exportLayerInfo=layers.json", "--skipInference"]
         return NextStep(shlex.join(command), Note.of(NoteKind.NEXT_LAYERS))

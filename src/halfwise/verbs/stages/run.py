@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import Evaluation, SampleError, float_outputs, sample_error
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note, NoteKind
+from halfwise.core.output_kinds import OutputKind, Reading, kind_notes
 from halfwise.core.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance
 from halfwise.core.wording import listed
 from halfwise.emulation.emulate import Emulator, widen_feeds
@@ -28,6 +30,7 @@ from halfwise.emulation.stepper import Stepper
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.all_samples import AllSamples, all_samples
 from halfwise.model.model import Model, load_to_run
+from halfwise.model.outputs.kinds import OutputFacts, facts_of, kinds_of
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.verbs.fix.original import put_back
@@ -84,30 +87,34 @@ def stages(
     last = _stage_named(upto, pieces) if upto is not None else None
     folder = StageFolder(Path(out), model) if out is not None else None
     samples = all_samples(model.inputs, inputs, sizes=sizes_that_run(model, inputs))
-    line = _Line(
-        model, sites, pieces, samples, profile_named(profile), _bounds(model, pieces, tolerance), folder, notify
-    )
+    asked = _asked(model, pieces, tolerance)
+    line = _Line(model, sites, pieces, samples, profile_named(profile), asked, folder, notify)
     found = line.run()
     model.stamps.check()
     first = widen_feeds(samples.feeds[0])
     lost = told_where_not_finite(line.answers, samples.notes, sites, Stepper(Emulator(line.profile)), first)
+    whole = line.whole()
+    near_zero = line.whole_tolerance.decided_by_floor(whole.outputs)
+    read = (
+        *kind_notes(line.whole_tolerance.kinds, whole.outputs),
+        *(Note.of(NoteKind.OUTPUT_FLOOR, name, error=error) for name, error in near_zero.items()),
+    )
     result = StagesResult(
         stages=found,
-        whole=line.whole(),
-        floats=frozenset(line.floats),
+        whole=whole,
+        floats=line.whole_tolerance.floats_among(line.floats),
         tolerance=line.tolerance,
         profile=profile,
         samples=len(samples.feeds),
         inputs=samples.origin,
-        notes=(*told, *evenly, *lost, *samples.notes, *caveats(line.profile, model.nodes), *_random(sites)),
+        notes=(*told, *evenly, *read, *lost, *samples.notes, *caveats(line.profile, model.nodes), *_random(sites)),
         model=model.path.name if model.path else "",
     )
     if last is None:
         return result
     notify(f"running with everything after {pieces[last].name} in FP32")
     keep = later_nodes(sites, pieces[last + 1 :])
-    outputs = line.run_whole(Assignment.all_narrow(sites, keep))
-    whole = Run(outputs, line.whole_tolerance.verdict(outputs, line.floats))
+    whole = line.run_whole(keep)
     planned = plan_upto(sites, pieces[last].name, keep, line.whole_tolerance, profile, samples.origin)
     path = folder.write_plan(planned, pieces[last].name) if folder is not None else None
     return replace(result, upto=Upto(pieces[last].name, planned, whole, path))
@@ -125,6 +132,16 @@ def _cut(sites: Sites, tensors: Sequence[str], depth: int) -> tuple[tuple[Piece,
 
 
 @dataclass(frozen=True, eq=False)
+class _Runs:
+    """A stage, ready to run, and what is allowed of what it hands on."""
+
+    part: Part
+    bounds: Tolerance
+    fp32: AnySession
+    fp16: AnySession
+
+
+@dataclass(frozen=True, eq=False)
 class _Line:
     """All samples going through the stages, one stage at a time: in FP32 and in FP16, side by side."""
 
@@ -133,12 +150,11 @@ class _Line:
     pieces: Sequence[Piece]
     samples: AllSamples
     profile: Profile
-    tolerance: Tolerance
+    asked: Callable[[Sequence[OutputKind]], Tolerance]
     folder: StageFolder | None
     notify: Callable[[str], None]
     floats: set[str] = field(default_factory=set)
     broken: set[str] = field(default_factory=set)  # tensors whose chained error breaks the tolerance
-    chained: dict[str, Metrics] = field(default_factory=dict)
 
     @cached_property
     def exact(self) -> list[Feed]:
@@ -152,11 +168,31 @@ class _Line:
 
     @cached_property
     def answers(self) -> list[Feed]:
+        """What tells of the whole model, of each sample: its outputs in FP32, and tensors inside that judge them."""
         return [{} for _ in self.samples.feeds]
 
     @cached_property
+    def given(self) -> list[Feed]:
+        """The same behind stages in FP16."""
+        return [{} for _ in self.samples.feeds]
+
+    @cached_property
+    def facts(self) -> OutputFacts:
+        return facts_of(self.model)
+
+    @property
+    def judging(self) -> tuple[str, ...]:
+        """What tells of the whole model."""
+        return (*self.model.output_names, *self.facts.inner)
+
+    @cached_property
     def last_use(self) -> dict[str, int]:
-        return _last_use(self.pieces)
+        return {**_last_use(self.pieces), **dict.fromkeys(self.facts.inner, len(self.pieces))}
+
+    @cached_property
+    def tolerance(self) -> Tolerance:
+        """With how the outputs are read, once all stages have run."""
+        return self.asked(self._kinds(self.model.output_names, self.answers))
 
     @property
     def whole_tolerance(self) -> Tolerance:
@@ -171,26 +207,33 @@ class _Line:
 
     def whole(self) -> Run:
         """What the last of the chain gave, which is the whole model in FP16."""
-        given = {name: self.chained[name] for name in self.model.output_names if name in self.chained}
-        return Run(given, self.whole_tolerance.verdict(given, self.floats))
+        return self._whole(self.given)
 
-    def run_whole(self, assignment: Assignment) -> dict[str, Metrics]:
-        """The errors of the whole model under a decision."""
-        session = Emulator(self.profile).session(assignment)
-        names = [name for name in dict.fromkeys(self.model.output_names) if name in self.chained]
-        each = []
-        for feed, answers in zip(self.samples.feeds, self.answers, strict=True):
-            fed = widen_feeds(feed)
-            got = session.run({name: fed[name] for name in session.input_names}, names)
-            each.append(sample_error(answers, got, names=names))
-        return Evaluation(self.whole_tolerance, frozenset(self.floats), tuple(each)).outputs
+    def run_whole(self, keep: frozenset[ir.Node]) -> Run:
+        """The whole model with these nodes in FP32."""
+        watched = Sites(replace(self.model, watched=self.whole_tolerance.inner))
+        session = Emulator(self.profile).session(Assignment.all_narrow(watched, keep))
+        return self._whole(_run(session, widen_feeds(feed)) for feed in self.samples.feeds)
+
+    def _whole(self, given: Iterable[Feed]) -> Run:
+        bounds = self.whole_tolerance
+        names = [name for name in (*self.model.output_names, *bounds.inner) if name in self.answers[0]]
+        wanted = [{name: each[name] for name in names} for each in self.answers]
+        pairs = zip(wanted, given, strict=True)
+        return self._together([sample_error(right, got, kinds=bounds.kinds) for right, got in pairs], bounds)
 
     def _stage(self, index: int, part: Part, notify: Callable[[str], None]) -> Stage:
-        emulator, sites = Emulator(self.profile), Sites(part.model)
+        emulator = Emulator(self.profile)
+        sites = Sites(replace(part.model, watched=self.facts.inner))
         formats = {site.node: sites.fmt for site in sites.free if site.name not in part.fixed}
         fp32, fp16 = (emulator.session(Assignment(sites, chosen)) for chosen in ({}, formats))
-        errors = [self._pass_on(part, fp32, fp16, *sample) for sample in self._samples()]
-        bounds = _for(self.tolerance, part.outputs)
+        wanted = [_run(fp32, exact) for exact in self.exact]
+        known = [{**exact, **found} for exact, found in zip(self.exact, wanted, strict=True)]
+        bounds = _for(self.asked(self._kinds(part.outputs, known)), part.outputs)
+        errors = [
+            self._pass_on(_Runs(part, bounds, fp32, fp16), *sample)
+            for sample in zip(wanted, self.exact, self.narrow, self.answers, self.given, strict=True)
+        ]
         alone, chained, propagated = (self._together(each, bounds) for each in zip(*errors, strict=True))
         stage = Stage(
             name=part.name,
@@ -204,43 +247,46 @@ class _Line:
             finding=self._finding(part, alone, chained, propagated),
             onnx=self.folder.write_stage(index, part, self.exact) if self.folder is not None else None,
         )
-        self.chained.update(stage.chained.outputs)
-        self.broken.update(n for n, metrics in stage.chained.outputs.items() if not self._keeps(n, metrics))
+        self.broken.update(n for n, metrics in chained.outputs.items() if not self._keeps(n, metrics, bounds))
         if stage.finding != WRONG:
             return stage
         notify("looking for the culprits")
         feeds = [{name: feed[name] for name in part.inputs} for feed in self.exact]
-        culprits, corrected = find_culprits(sites, emulator, bounds, feeds, notify)
+        judged = Sites(replace(part.model, watched=bounds.inner))
+        culprits, corrected = find_culprits(judged, emulator, bounds, feeds, notify)
         return replace(stage, culprits=culprits, corrected=corrected)
 
-    def _samples(self) -> Iterator[tuple[Feed, Feed, Feed]]:
-        """Of each what is known in FP32, behind FP16 stages, and of the answers."""
-        return zip(self.exact, self.narrow, self.answers, strict=True)
+    def _kinds(self, names: Sequence[str], answers: Sequence[Feed]) -> list[OutputKind]:
+        """How those of the model's outputs are read that are among these."""
+        own = {name: found for name, found in self.facts.selections.items() if name in names}
+        kinds = kinds_of(replace(self.facts, selections=own), answers)
+        return [kind for kind in kinds if kind.output in names or kind.reading is Reading.SELECTED_FROM]
 
     def _pass_on(
-        self, part: Part, fp32: AnySession, fp16: AnySession, exact: Feed, narrow: Feed, answers: Feed
+        self, runs: _Runs, wanted: Feed, exact: Feed, narrow: Feed, answers: Feed, got: Feed
     ) -> tuple[SampleError, SampleError, SampleError]:
         """One sample through a stage: its errors alone, chained and propagated; the tensors go on to later stages."""
-        wanted = _run(fp32, exact)
-        given = _run(fp16, exact)
+        part, bounds = runs.part, runs.bounds
+        given = _run(runs.fp16, exact)
         same = all(exact[name] is narrow[name] for name in part.inputs)  # only the model's own inputs come in
-        handed_on = given if same else _run(fp16, narrow)
-        passed = wanted if same else _run(fp32, narrow)
-        self.floats.update(float_outputs(wanted))
-        answers.update({name: wanted[name] for name in wanted if name in self.model.output_names})
-        alone, chained, propagated = (
-            sample_error(wanted, each, names=part.outputs) for each in (given, handed_on, passed)
-        )
+        handed_on = given if same else _run(runs.fp16, narrow)
+        passed = wanted if same else _run(runs.fp32, narrow)
         exact.update(wanted)
         narrow.update(handed_on)
+        judged = {name: exact[name] for name in (*part.outputs, *bounds.inner) if name in exact}
+        self.floats.update(float_outputs(judged))
+        for side, known in ((answers, exact), (got, narrow)):
+            side.update({name: known[name] for name in self.judging if name in wanted})
+        each = ({**exact, **given}, narrow, {**narrow, **passed})
+        alone, chained, propagated = (sample_error(judged, other, kinds=bounds.kinds) for other in each)
         return alone, chained, propagated
 
     def _together(self, each: Sequence[SampleError], bounds: Tolerance) -> Run:
         found = Evaluation(bounds, frozenset(self.floats), tuple(each))
         return Run(found.outputs, found.verdict)
 
-    def _keeps(self, name: str, metrics: Metrics) -> bool:
-        return _for(self.tolerance, (name,)).verdict({name: metrics}, self.floats).met
+    def _keeps(self, name: str, metrics: Metrics, bounds: Tolerance) -> bool:
+        return _for(bounds, (name,)).verdict({name: metrics}, self.floats).met
 
     def _finding(self, part: Part, alone: Run, chained: Run, propagated: Run) -> FindingOfStage:
         if not alone.verdict.met:
@@ -276,10 +322,12 @@ def _last_use(pieces: Sequence[Piece]) -> dict[str, int]:
     }
 
 
-def _bounds(model: Model, pieces: Sequence[Piece], tolerance: Sequence[str] | Tolerance) -> Tolerance:
-    """The tolerance for all that stages hand on, completed by the default."""
+def _asked(
+    model: Model, pieces: Sequence[Piece], tolerance: Sequence[str] | Tolerance
+) -> Callable[[Sequence[OutputKind]], Tolerance]:
+    """The tolerance for all that stages hand on, completed by the default, as far as it is known how that is read."""
     if isinstance(tolerance, Tolerance):
-        return tolerance
+        return lambda kinds: tolerance
     if any(text.split("<")[0].split(">")[0].strip() == USER_METRIC for text in tolerance):
         raise InputError(
             "your own metric judges a model's outputs, not the tensors between stages: use halfwise verify"
@@ -287,14 +335,17 @@ def _bounds(model: Model, pieces: Sequence[Piece], tolerance: Sequence[str] | To
     values = [v for part in parts_of(Sites(model), pieces) for v in part.model.graph.outputs]
     names = dict.fromkeys([v.name or "" for v in values])
     floats = {v.name or "" for v in values if v.dtype is not None and v.dtype.is_floating_point()}
-    return Tolerance.parse(tolerance, names, floats)
+    Tolerance.parse(tolerance, names, floats)  # refuses what cannot be kept, before anything runs
+    return lambda kinds: Tolerance.parse(tolerance, names, floats, kinds=kinds)
 
 
 def _for(tolerance: Tolerance, names: Sequence[str]) -> Tolerance:
-    """The bounds that speak of these tensors."""
-    return Tolerance(
-        tuple(bound for bound in tolerance.bounds if bound.output == EVERY_OUTPUT or bound.output in names)
-    )
+    """What speaks of these tensors, and of those inside from which they are selected."""
+    kinds = [kind for kind in tolerance.kinds if kind.output in names]
+    sources = {source for kind in kinds for source in kind.selected_from}
+    kinds += [kind for kind in tolerance.kinds if kind.output in sources and kind not in kinds]
+    bounds = (bound for bound in tolerance.bounds if bound.output == EVERY_OUTPUT or bound.output in names)
+    return Tolerance(tuple(bounds), tuple(kinds))
 
 
 def _stage_named(name: str, pieces: Sequence[Piece]) -> int:
