@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 from typing import Any
 
 import ml_dtypes
@@ -199,3 +200,16 @@ def test_sums_over_rows_and_columns(
 
 def _initial(value: ir.Value) -> None:
     ir.Graph([], [], nodes=[], initializers=[value])
+
+
+@pytest.mark.parametrize("shape", [(40, 6), (6, 40), (1, 40, 6), (3, 4, 5, 6)])
+def test_blocks_in_parts_are_those_of_the_whole(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale_blocks, "_BLOCK", 25)
+    array = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    sizes = np.abs(array.astype(np.float64))
+    for keep in (each for count in range(len(shape)) for each in combinations(range(len(shape)), count)):
+        over = tuple(axis for axis in range(len(shape)) if axis not in keep)
+        wanted = (sizes**2).mean(axis=over), sizes.max(axis=over), sizes.sum(axis=over)
+        for found, expected in zip(scale_blocks.blocks(array, keep), wanted, strict=True):
+            assert found.shape == expected.shape
+            np.testing.assert_allclose(found, expected, rtol=1e-13)

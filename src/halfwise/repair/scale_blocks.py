@@ -87,7 +87,8 @@ def blocks(array: Array, keep: tuple[int, ...]) -> tuple[Floats, Floats, Floats]
     if array.size <= _BLOCK or not over:
         sizes = np.abs(array.astype(np.float64))
         return (sizes**2).mean(axis=over), sizes.max(axis=over), sizes.sum(axis=over)
-    cut = max(over, key=lambda axis: array.shape[axis])  # the parts of a large one are taken along the longest axis
+    # The parts of a large one lie together in memory, where its first axis can be cut into some.
+    cut = 0 if array.size <= _BLOCK * array.shape[0] else max(over, key=lambda axis: array.shape[axis])
 
     def part(start: int, stop: int) -> tuple[Floats, Floats, Floats]:
         index = (slice(None),) * cut + (slice(start, stop),)
@@ -99,6 +100,8 @@ def blocks(array: Array, keep: tuple[int, ...]) -> tuple[Floats, Floats, Floats]
     step = max(1, _BLOCK * array.shape[cut] // array.size)
     squares, peaks, sums = zip(*in_blocks(part, array.shape[cut], step), strict=True)
     count = array.size // max(1, math.prod(array.shape[axis] for axis in keep))
+    if cut in keep:
+        return np.concatenate(squares) / count, np.concatenate(peaks), np.concatenate(sums)
     return np.sum(squares, axis=0) / count, np.max(peaks, axis=0), np.sum(sums, axis=0)
 
 
