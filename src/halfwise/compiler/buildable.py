@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from halfwise.core.errors import InputError
 from halfwise.core.fewest import fewest
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
@@ -31,8 +32,6 @@ def buildable(
     decision: Decision, compiler: Callable[[Decision], Audit], said: str, forced: Collection[str]
 ) -> tuple[Adjustment, Audit] | None:
     """The decision with as many FP32 nodes more as it takes, and what was built; None where that is no help."""
-    from halfwise.compiler.build import BuildError
-
     sites = decision.sites
     may = [
         site.node
@@ -46,7 +45,7 @@ def buildable(
         if (key := frozenset(nodes)) not in built:
             try:
                 built[key] = compiler(decision.with_fp32(nodes))
-            except BuildError:
+            except InputError:  # of the compiler, or of what it listed
                 built[key] = None
         return built[key] is not None
 

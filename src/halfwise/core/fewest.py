@@ -15,7 +15,7 @@ def fewest(items: Sequence[Item], enough: Callable[[Sequence[Item]], bool], unti
     """Of all of them, which are enough, the shortest beginning that is enough is sought; its last item is one of those
     wanted, and the rest are sought before it in the same way. All of a beginning once the time is over."""
     wanted: list[Item] = []
-    while not enough(wanted):
+    while items and not enough(wanted):
         fails, good = 0, len(items)
         while good - fails > 1:
             if time.monotonic() > until:

@@ -111,8 +111,7 @@ class HeldOutSearch:
                 found = self._larger(found, feeds, missed, expected)
             elif missed.ratio > min(HELD_OUT_TARGET, HARDER * reached.ratio):
                 target, near = 1.0, None
-                worst = feeds[max(range(len(feeds)), key=missed.ratios.__getitem__)]
-                inputs, note = inputs.with_searched(worst, self.context.references)
+                inputs, note = inputs.with_searched(_worst(feeds, missed), self.context.references)
                 self.context.counter.over(executions(inputs.given.search))
                 start = frozenset(node.name or "" for node in best.solution.keep)
                 notes.append(note)
@@ -217,8 +216,7 @@ class HeldOutSearch:
         search, judge = found.best.search, self.context.judge(found.best.search.sites, feeds)
         if self._on_held_out(search, judge, every := _free(search)).ratio > 1.0:
             return None
-        ratios = judge.measure(search.assignment(keep)).ratios
-        one = self._of_one(search, feeds[max(range(len(feeds)), key=ratios.__getitem__)])
+        one = self._of_one(search, _worst(feeds, judge.measure(search.assignment(keep))))
         hidden = one.find_hidden(keep, noise.ladder(), one.measure(keep), noise)
         sets = [each | hidden.needs for each in (found.best.solution.keep, keep)] if hidden else []
         for more in sets:
@@ -253,8 +251,7 @@ class HeldOutSearch:
 
     def _of_worst(self, search: Search, feeds: Sequence[Feed], missed: Measured) -> NoiseModel:
         """What FP16 does to the input that is missed the most."""
-        worst = feeds[max(range(len(feeds)), key=missed.ratios.__getitem__)]
-        return noise_of_one(self._of_one(search, worst).sets, self.notify)
+        return noise_of_one(self._of_one(search, _worst(feeds, missed)).sets, self.notify)
 
     def _of_one(self, search: Search, feed: Feed) -> Search:
         """The same question of one input."""
@@ -315,6 +312,10 @@ class HeldOutSearch:
                 return dict.fromkeys(able, Format.BF16)
             able = able[: len(able) // 2]
         return {}
+
+
+def _worst(feeds: Sequence[Feed], measured: Measured) -> Feed:
+    return feeds[max(range(len(feeds)), key=measured.ratios.__getitem__)]
 
 
 def _free(search: Search) -> frozenset[ir.Node]:
