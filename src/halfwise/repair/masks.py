@@ -11,7 +11,7 @@ swallows the scores, and the row is uniform; a smaller number would not swallow 
 Where(m < T, 0, s) + m, with T half of a mask: masked elements are n C again, all others are as they were. Where C
 swallows all of the scores but multiples of its own spacing q (64 for -1e9), 0 is q Round(s / q) there. A sum of two
 masks becomes Where(m < T, m, s + m). Wherever it can, the choice stands in front of the sum: behind it TensorRT-RTX 1.7
-crashes on attention in FP16 whose mask joins a triangle and padding.
+may crash on attention in FP16 whose mask joins a triangle and padding.
 
 What it buys: -1e9 becomes -65504 in FP16, minus infinity once anything negative is added, and NaN in a row that is
 masked throughout. What is left alone: infinities, constants that are read by anything else, masks that meet masks of
