@@ -5,7 +5,8 @@ sums differ in their last bits then, as those of a GPU do from a CPU's, and roun
 the other way. Printed: the error of the logits with every node in FP16, by the worst input as verdicts take it, and
 over all values of all inputs. `--arithmetic`: "sums" adds products and means up in FP64, "all" computes exponentials,
 roots and angles in FP64, too, as both sides of a comparison would have to. With `--device cuda` a GPU runs the same
-orders: by how much its errors differ, and how many of the logits are the CPU's to the bit.
+orders: by how much its errors differ, and how many of the logits are the CPU's to the bit. With `--planted massive`
+`fix` repairs the model in each order first; printed is the error over the error allowed by profile, as `fix` tells it.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
+import halfwise
 from benchmarks.contest import markdown
-from benchmarks.zoo.decoder import Sizes, feeds, write_decoder
+from benchmarks.zoo.decoder import PLANTED, Sizes, feeds, write_decoder
 from benchmarks.zoo.weight_file import Array
 from halfwise.emulation.emulate import emulate
 from halfwise.emulation.ort import MANY, Device, Session, check_casts
@@ -33,7 +35,7 @@ from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 
-__all__ = ["IN_FP64", "Told", "in_order", "main", "parser", "told"]
+__all__ = ["IN_FP64", "Told", "in_order", "main", "parser", "repaired", "told"]
 
 Feed = Mapping[str, Array]
 
@@ -57,6 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     sizes = Sizes.of(options.billions, options.vocabulary)
     sizes = replace(sizes, layers=options.layers or sizes.layers)
+    if options.planted:
+        head = ("tokens", "profile", "error over allowed, by order", "largest over smallest")
+        print(markdown(head, _repaired(options)))
+        return 0
     check_casts(options.device)
     with tempfile.TemporaryDirectory() as folder:
         model = onnx.load(write_decoder(Path(folder), sizes))
@@ -72,9 +78,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows += [(str(tokens), wide, "both", *cells) for cells in _apart(found["cpu"], found[options.device])]
         print(rows[-2:], file=sys.stderr, flush=True)
     size = f"{sizes.parameters / 1e9:.2f} billion, {options.inputs} inputs, {options.orders} orders"
-    head = ("tokens", "FP64", "device", size, "error", "spread", "largest less smallest", "CPU s a run")
-    print(markdown(head, rows))
+    columns = ("tokens", "FP64", "device", size, "error", "spread", "largest less smallest", "CPU s a run")
+    print(markdown(columns, rows))
     return 0
+
+
+def _repaired(options: argparse.Namespace) -> list[tuple[str, ...]]:
+    """A line for each count of tokens and each profile."""
+    sizes = Sizes.of(options.billions, options.vocabulary)
+    rows: list[tuple[str, ...]] = []
+    for tokens in options.tokens:
+        with tempfile.TemporaryDirectory() as folder:
+            model = onnx.load(write_decoder(Path(folder), sizes, planted=options.planted))
+        given = feeds(sizes, count=options.inputs, tokens=tokens)
+        orders = [in_order(model, sizes, seed) for seed in range(options.orders)]
+        found = [repaired(each, given, options.device) for each in orders]
+        for profile in found[0]:
+            ratios = [each[profile] for each in found]
+            apart = f"{max(ratios) / min(ratios) - 1:+.1%}"
+            rows.append((str(tokens), profile, ", ".join(f"{each:.4f}" for each in ratios), apart))
+    return rows
+
+
+def repaired(model: onnx.ModelProto, given: Sequence[Feed], device: Device = "cpu") -> Mapping[str, float]:
+    """The error over the error allowed by profile of what `fix` makes of a model; nothing is written."""
+    return halfwise.fix(model, given, device=device).by_profile
 
 
 def _cells(found: Sequence[Told]) -> list[tuple[str, ...]]:
@@ -177,6 +205,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--inputs", type=int, default=4)
     made.add_argument("--orders", type=int, default=6)
     made.add_argument("--arithmetic", choices=IN_FP64, nargs="+", default=tuple(IN_FP64), help="in FP64")
+    made.add_argument("--planted", nargs="*", choices=PLANTED, default=(), help="what goes wrong, and is repaired")
     made.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="beside the CPU")
     return made
 

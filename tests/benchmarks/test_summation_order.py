@@ -30,6 +30,14 @@ def test_sums_in_fp64_do_not_hang_on_the_order(tmp_path: Path) -> None:
     assert np.array_equal(plain.logits, moved.logits)
 
 
+def test_a_repaired_decoder_differs_by_its_order_alone(tmp_path: Path) -> None:
+    model = onnx.load(write_decoder(tmp_path, SMALL, planted=("massive",)))
+    given = feeds(SMALL, count=2, tokens=24)
+    plain, moved = (summation_order.repaired(summation_order.in_order(model, SMALL, seed), given) for seed in (0, 1))
+    assert plain != moved
+    assert max(*plain.values(), *moved.values()) < 1.0
+
+
 def test_devices_stand_beside_each_other() -> None:
     told = {"met": True, "runs": 8.0, "nodes": 0, "by profile": {"strict": 0.3, "wide": 0.2}}
     other = {**told, "met": False, "by profile": {"strict": 0.33, "wide": 0.19}}
