@@ -16,7 +16,7 @@ from halfwise.core.fast_casts import cast_fast, round_fast
 from halfwise.core.formats import Format, format_of_dtype, round_to
 from halfwise.core.freed_memory import give_back_memory
 from halfwise.core.set_aside import written_aside
-from halfwise.model.weight_facts import fact_of_weight
+from halfwise.model.magnitudes import magnitudes
 from halfwise.model.weights import DerivedTensor, Making, Part, rows_of, stored_tensor
 from halfwise.precision.rewrite import Weight
 
@@ -166,16 +166,7 @@ class RoundedWeights:
         """The largest magnitude; infinite where anything is not finite."""
         stored = stored_tensor(tensor)
         if stored not in self._largest:
-            flat = np.asarray(stored.numpy()).reshape(-1)
-
-            def see(start: int, stop: int) -> float:
-                piece = _widened(flat[start:stop])
-                least, most = float(piece.min()), float(piece.max())
-                return max(-least, most) if np.isfinite(least) and np.isfinite(most) else np.inf
-
-            self._largest[stored] = fact_of_weight(
-                stored, "largest magnitude", lambda: max(in_blocks(see, flat.size, _BLOCK), default=0.0)
-            )
+            self._largest[stored] = magnitudes(stored).largest
         return self._largest[stored]
 
 

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.cores import in_blocks
+from halfwise.model.magnitudes import magnitudes
 from halfwise.model.weight_facts import fact_of_weight
 from halfwise.model.weights import DerivedTensor, Making, Part, stored_tensor
 from halfwise.repair.scale_blocks import is_large
@@ -86,6 +87,8 @@ def times_powers(tensor: ir.TensorProtocol, powers: Sequence[Ints], *, empties: 
         return _scale(array, powers, empties=empties)
     key = tuple((each.shape, each.tobytes()) for each in powers)
     looked, made = _LOOKED_AT.setdefault(tensor, {}), _MADE.setdefault(tensor, WeakValueDictionary())
+    if key not in looked and _stays_normal(tensor, powers):
+        looked[key] = [True, False, True]
     if key not in looked:
         digest = hashlib.sha256(repr(key).encode()).hexdigest()
         looked[key] = fact_of_weight(tensor, f"what times 2^{digest} does to it", lambda: _look(array, powers))
@@ -107,6 +110,13 @@ def _fits(array: Array, powers: Sequence[Ints]) -> bool:
         return np.broadcast_shapes(array.shape, *(each.shape for each in powers)) == array.shape
     except ValueError:
         return False
+
+
+def _stays_normal(tensor: ir.TensorProtocol, powers: Sequence[Ints]) -> bool:
+    """Whether no value can leave FP32's normal numbers, by the magnitudes, which are read once for all powers."""
+    least, largest = magnitudes(tensor)
+    low, high = (sum(int(of(each)) for each in powers) for of in (np.min, np.max))
+    return bool(np.ldexp(largest, high) <= _LARGEST and np.ldexp(least, low) >= _SMALLEST)
 
 
 def _look(array: Array, powers: Sequence[Ints]) -> list[bool]:
