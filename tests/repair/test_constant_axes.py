@@ -1,0 +1,69 @@
+"""Axes that constants alone lead to become constants where a target's parser reads no others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto
+
+from halfwise import fix
+from halfwise.core.targets import Target
+from halfwise.model.families import REDUCTIONS
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
+from halfwise.verbs.fix.own_operators import read_by
+from tests.models.build import model, node, value, weight
+from tests.support.deployed import needs_rtx
+
+SHAPE = (2, 3, 4)
+
+
+def reducing(op: str = "ReduceMean", axes: str = "c") -> onnx.ModelProto:
+    """As exporters write `dim` without optimisation; the last axis is counted from the shape of a constant."""
+    return model(
+        [
+            node("Reshape", "one flat", "first"),
+            node("Shape", "c3", "sizes"),
+            node("Sub", "sizes one", "last"),
+            node("Concat", "first last", "c", axis=0),
+            node(op, f"x {axes}", "y", keepdims=0),
+        ],
+        [value("x", shape=SHAPE), value("given", TensorProto.INT64, (2,))],
+        [value("y", shape=None)],
+        [weight("one", np.array([1], np.int64)), weight("flat", np.array([-1], np.int64)), weight("c3", np.ones(3))],
+        opset=18,
+    )
+
+
+@pytest.mark.parametrize("op", sorted(REDUCTIONS))
+def test_the_answer_stays_and_the_axes_are_stored(op: str) -> None:
+    read = read_by(Target.parse("trt-10.9"), load(reducing(op)))[0]
+    assert [each.op_type for each in read.nodes] == [op]
+    written = typed_proto(Assignment(Sites(read), {}))
+    x = np.random.default_rng(0).uniform(0.5, 2, SHAPE).astype(np.float32)
+    answers = [
+        ort.InferenceSession(proto.SerializeToString()).run(None, {"x": x, "given": np.array([0, 1])})[0]
+        for proto in (reducing(op), written)
+    ]
+    np.testing.assert_array_equal(*answers)
+
+
+@pytest.mark.parametrize(("target", "axes"), [("onnx", "c"), ("trt-10.9", "one"), ("rtx-1.7", "given")])
+def test_else_the_model_is_as_it_was(target: str, axes: str) -> None:
+    given = load(reducing(axes=axes))
+    assert read_by(Target.parse(target), given)[0] is given
+
+
+@needs_rtx
+def test_tensorrt_rtx_builds_it(tmp_path: Path) -> None:
+    feeds = [
+        {"x": np.random.default_rng(seed).normal(size=SHAPE).astype(np.float32), "given": np.array([0, 1])}
+        for seed in range(3)
+    ]
+    assert fix(reducing(), feeds, target="rtx-1.7", out=tmp_path).good
