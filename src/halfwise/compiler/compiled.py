@@ -14,6 +14,7 @@ from halfwise.compiler.attention_regions import Fp32Region, find_fp32_region, fu
 from halfwise.compiler.buildable import buildable
 from halfwise.compiler.isolated_matmuls import companions, find_isolated_matmuls
 from halfwise.compiler.layers_evidence import NodeInfo
+from halfwise.compiler.unbuilt_attention import unbuilt_attention
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
@@ -40,6 +41,7 @@ class Compiled(Adjusted):
     """What the compiler made of a decision, and how that changed it.
 
     `refusal`: why it takes no such model, in NVIDIA's words; empty where it took it, or did not get to say.
+    `unbuilt`: the Attention nodes with whose steps it would take it.
     """
 
     audit: Audit | None
@@ -48,6 +50,7 @@ class Compiled(Adjusted):
     seconds: float = 0.0
     region: Fp32Region | None = None
     refusal: str = ""
+    unbuilt: tuple[str, ...] = ()
 
     @property
     def added(self) -> tuple[PlannedNode, ...]:
@@ -157,7 +160,9 @@ def compile_and_adjust(
             said = _told(error, scratch)
             note = Note.of(NoteKind.NOT_PROVEN, error=said)
             refused = isinstance(error, BuildError) and error.failure == "refused"
-            return Compiled(Adjustment(decision).noting(note), None, refusal=said if refused else "")
+            searched = refused and own and holds is not None
+            unbuilt = unbuilt_attention(decision, compiler) if searched else ()
+            return Compiled(Adjustment(decision).noting(note), None, refusal=said if refused else "", unbuilt=unbuilt)
     return replace(result, compiler=compiler.version, builds=compiler.builds, seconds=compiler.seconds)
 
 

@@ -109,6 +109,7 @@ class NoteKind(Enum):
     NOT_COMPILED = "not-compiled"
     NOT_PROVEN = "not-proven"
     NOT_CORRECTED = "not-corrected"
+    ATTENTION_IN_STEPS = "attention-in-steps"
     BUILT_WITH_MORE = "built-with-more"
     PRODUCT_ALONE = "product-alone"
     PRODUCT_FORCED = "product-forced"
