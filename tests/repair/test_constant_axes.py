@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,6 +19,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
 from halfwise.verbs.fix.own_operators import read_by
+from halfwise.verbs.gate import gate
 from tests.models.build import model, node, value, weight
 from tests.support.deployed import needs_rtx
 
@@ -60,10 +62,21 @@ def test_else_the_model_is_as_it_was(target: str, axes: str) -> None:
     assert read_by(Target.parse(target), given)[0] is given
 
 
+def feeds() -> list[dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    return [{"x": rng.normal(size=SHAPE).astype(np.float32), "given": np.array([0, 1])} for _ in range(3)]
+
+
 @needs_rtx
 def test_tensorrt_rtx_builds_it(tmp_path: Path) -> None:
-    feeds = [
-        {"x": np.random.default_rng(seed).normal(size=SHAPE).astype(np.float32), "given": np.array([0, 1])}
-        for seed in range(3)
-    ]
-    assert fix(reducing(), feeds, target="rtx-1.7", out=tmp_path).good
+    assert fix(reducing(), feeds(), target="rtx-1.7", out=tmp_path).good
+
+
+def test_the_gate_knows_the_graph_that_the_target_reads(tmp_path: Path) -> None:
+    plan = fix(reducing(), feeds(), target="trt-10.9").plan
+    trained = reducing()
+    trained.graph.initializer[2].CopyFrom(weight("c3", np.zeros(3)))
+    path = tmp_path / "trained.onnx"
+    onnx.save(trained, path)
+    found = gate(plan, path, feeds())
+    assert found.change == "weights" and found.holds
