@@ -27,6 +27,7 @@ __all__ = ["build", "build_with", "clean_message", "import_first"]
 
 _MOST_KEPT = 40  # messages of one severity that the logger keeps for the report
 _METADATA = re.compile(r"\[ONNX Layer: (?P<node>.*?)\](?=\[ONNX Layer: |[\x1e\x1f]|$)")
+_PARSED = re.compile(r"(?:^|: )Parsing node: (?P<node>.*) \[(?P<operator>\w+)\]")
 _FLOATING = ("FLOAT", "HALF", "BF16")
 
 
@@ -88,7 +89,7 @@ def _build(module: Any, can: Capabilities, logger: Any, request: BuildRequest) -
     network = builder.create_network(_network_flags(module, can, request))
     parser = module.OnnxParser(network, logger)
     if not parser.parse_from_file(str(request.model_path)):
-        raise _refused(_refusals(parser, can))
+        raise _refused(_refusals(parser, can, logger.parsed))
     if network.num_layers == 0 and network.num_outputs == 0:
         raise _CannotBuild("the file holds no graph; is it an ONNX model?")
     config = builder.create_builder_config()
@@ -239,7 +240,8 @@ def _notes(can: Capabilities, request: BuildRequest) -> tuple[str, ...]:
     return ("built for the GPU of this machine; the engine was not run",)
 
 
-def _refusals(parser: Any, can: Capabilities) -> tuple[Refusal, ...]:
+def _refusals(parser: Any, can: Capabilities, last: tuple[str, str]) -> tuple[Refusal, ...]:
+    """`last`: the node that the parser read last, and its operator; some errors name their importer only."""
     found = []
     for index in range(parser.num_errors):
         error = parser.get_error(index)
@@ -249,6 +251,8 @@ def _refusals(parser: Any, can: Capabilities) -> tuple[Refusal, ...]:
         number = int(error.node())
         if error.func() == "importInput":  # which reports the tensor as its file
             found.append(Refusal("", "", f"input {error.file()!r}: {message}"))
+        elif number < 0 and last[1] and error.func() == f"import{last[1]}":
+            found.append(Refusal(*last, message))
         elif can.named_parser_errors:
             node = error.node_name()
             found.append(Refusal(node, error.node_operator(), message.removeprefix(f"{node}: ")))
@@ -289,6 +293,7 @@ def _line_logger(module: Any) -> Any:
             self.errors: deque[str] = deque(maxlen=_MOST_KEPT)
             self.warnings: dict[str, None] = {}
             self.node_of_layer: dict[str, str] = {}
+            self.parsed = ("", "")
 
         def log(self, severity: Any, msg: str) -> None:
             letter = letters.get(str(severity).rpartition(".")[2], "I")
@@ -300,6 +305,8 @@ def _line_logger(module: Any) -> Any:
                 self.warnings[msg] = None
             elif letter == "V" and (found := REGISTERED.search(msg)):
                 self.node_of_layer[found["layer"]] = found["node"]
+            elif letter == "V" and (found := _PARSED.search(msg)):
+                self.parsed = found["node"], found["operator"]
 
         def seen(self) -> tuple[str, ...]:
             return tuple(self.warnings)
