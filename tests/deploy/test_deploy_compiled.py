@@ -184,6 +184,7 @@ def test_a_model_that_the_targets_own_compiler_refuses_is_a_no(
     document = result.to_json()
     assert document["status"] == "not-met"
     assert document["refusal"].startswith("TensorRT-RTX ")
+    assert list(only(result.notes, NoteKind.OPERATORS_REFUSED).values["nodes"]) == ["determinant"]
     assert result.deploy_files.build == ()  # building it is no next step
     says(document["refusal"])
     terminal = Terminal()

@@ -27,7 +27,7 @@ from halfwise.precision.typed_onnx import write_typed
 
 if TYPE_CHECKING:
     from halfwise.compiler.audit import Audit
-    from halfwise.compiler.build import InputProfile
+    from halfwise.compiler.build import BuildError, InputProfile
 
 __all__ = ["TIME_LIMIT_S", "Compiled", "Compiler", "as_listed", "compile_and_adjust", "node_infos"]
 
@@ -157,13 +157,22 @@ def compile_and_adjust(
             compiler = Compiler(scratch, profiles_from_samples(samples), time_limit_s)
             result = _adjusted(decision, compiler, sizes, suspects, holds, notify, forced, own)
         except HalfwiseError as error:
-            said = _told(error, scratch)
-            note = Note.of(NoteKind.NOT_PROVEN, error=said)
-            refused = isinstance(error, BuildError) and error.failure == "refused"
-            searched = refused and own and holds is not None
-            unbuilt = unbuilt_attention(decision, compiler) if searched else ()
-            return Compiled(Adjustment(decision).noting(note), None, refusal=said if refused else "", unbuilt=unbuilt)
+            note = Note.of(NoteKind.NOT_PROVEN, error=_told(error, scratch))
+            result = Compiled(Adjustment(decision).noting(note), None)
+            if not isinstance(error, BuildError) or error.failure != "refused":
+                return result
+            return _refused(result, compiler, error, searched=own and holds is not None)
     return replace(result, compiler=compiler.version, builds=compiler.builds, seconds=compiler.seconds)
+
+
+def _refused(result: Compiled, compiler: Compiler, error: BuildError, *, searched: bool) -> Compiled:
+    """With the reason, and with what would be built or has to be written otherwise where nothing in FP32 helped."""
+    result = replace(result, refusal=_told(error, compiler.folder))
+    if not searched:
+        return result
+    result = replace(result, unbuilt=unbuilt_attention(result.decision, compiler))
+    nodes = [refusal.node for refusal in error.refusals if refusal.node]
+    return result.noting(Note.of(NoteKind.OPERATORS_REFUSED, nodes=nodes)) if nodes else result
 
 
 def _adjusted(

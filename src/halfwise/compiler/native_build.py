@@ -89,7 +89,7 @@ def _build(module: Any, can: Capabilities, logger: Any, request: BuildRequest) -
     network = builder.create_network(_network_flags(module, can, request))
     parser = module.OnnxParser(network, logger)
     if not parser.parse_from_file(str(request.model_path)):
-        raise _refused(_refusals(parser, can, logger.parsed))
+        raise _refused(_refusals(parser, can, *logger.parsed))
     if network.num_layers == 0 and network.num_outputs == 0:
         raise _CannotBuild("the file holds no graph; is it an ONNX model?")
     config = builder.create_builder_config()
@@ -240,7 +240,7 @@ def _notes(can: Capabilities, request: BuildRequest) -> tuple[str, ...]:
     return ("built for the GPU of this machine; the engine was not run",)
 
 
-def _refusals(parser: Any, can: Capabilities, last: tuple[str, str]) -> tuple[Refusal, ...]:
+def _refusals(parser: Any, can: Capabilities, last: tuple[str, str] = ("", "")) -> tuple[Refusal, ...]:
     """`last`: the node that the parser read last, and its operator; some errors name their importer only."""
     found = []
     for index in range(parser.num_errors):
@@ -293,7 +293,7 @@ def _line_logger(module: Any) -> Any:
             self.errors: deque[str] = deque(maxlen=_MOST_KEPT)
             self.warnings: dict[str, None] = {}
             self.node_of_layer: dict[str, str] = {}
-            self.parsed = ("", "")
+            self.parsed: deque[tuple[str, str]] = deque(maxlen=1)
 
         def log(self, severity: Any, msg: str) -> None:
             letter = letters.get(str(severity).rpartition(".")[2], "I")
@@ -306,7 +306,7 @@ def _line_logger(module: Any) -> Any:
             elif letter == "V" and (found := REGISTERED.search(msg)):
                 self.node_of_layer[found["layer"]] = found["node"]
             elif letter == "V" and (found := _PARSED.search(msg)):
-                self.parsed = found["node"], found["operator"]
+                self.parsed.append((found["node"], found["operator"]))
 
         def seen(self) -> tuple[str, ...]:
             return tuple(self.warnings)

@@ -111,6 +111,7 @@ class NoteKind(Enum):
     NOT_CORRECTED = "not-corrected"
     ATTENTION_IN_STEPS = "attention-in-steps"
     BUILT_WITH_MORE = "built-with-more"
+    OPERATORS_REFUSED = "operators-refused"
     PRODUCT_ALONE = "product-alone"
     PRODUCT_FORCED = "product-forced"
     JOINING_MISSES = "joining-misses"
