@@ -1,4 +1,4 @@
-"""Axes that constants alone lead to become constants where a target's parser reads no others."""
+"""Axes and weights that constants alone lead to become constants where a target's parser reads no others."""
 
 from __future__ import annotations
 
@@ -54,6 +54,36 @@ def test_the_answer_stays_and_the_axes_are_stored(op: str) -> None:
         for proto in (reducing(op), written)
     ]
     np.testing.assert_array_equal(*answers)
+
+
+def standardised() -> onnx.ModelProto:
+    """A convolution whose weights are standardised by batch norm in training, as PyTorch exports it."""
+    size, each = (4, 3, 3, 3), np.ones(4, np.float32)
+    return model(
+        [
+            node("Reshape", "w flat", "rows"),
+            node("BatchNormalization", "rows gain bias mean var", "even m v", training_mode=1, momentum=1.0),
+            node("Reshape", "even size", "kernels"),
+            node("Conv", "x kernels", "y"),
+        ],
+        [value("x", shape=(1, 3, 8, 8))],
+        [value("y", shape=None)],
+        [
+            *(weight("w", np.random.default_rng(1).normal(size=size).astype(np.float32)),),
+            *(weight("flat", np.array([1, 4, -1])), weight("size", np.array(size))),
+            *(weight("gain", each), weight("bias", 0 * each), weight("mean", 0 * each), weight("var", each)),
+        ],
+        opset=17,
+    )
+
+
+def test_standardised_weights_are_stored() -> None:
+    read = read_by(Target.parse("rtx-1.7"), load(standardised()))[0]
+    assert [each.op_type for each in read.nodes] == ["Reshape", "Conv"]
+    x = np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)
+    written = typed_proto(Assignment(Sites(read), {}))
+    answers = [ort.InferenceSession(p.SerializeToString()).run(None, {"x": x})[0] for p in (standardised(), written)]
+    np.testing.assert_allclose(*answers, rtol=1e-5, atol=1e-5)  # of a stored weight another kernel
 
 
 @pytest.mark.parametrize(("target", "axes"), [("onnx", "c"), ("trt-10.9", "one"), ("rtx-1.7", "given")])

@@ -33,7 +33,7 @@ def steady_nodes(model: ir.Model) -> Steady:
     for index, node in enumerate(model.graph.all_nodes()):
         if node.domain or node.op_type in _UNSTEADY or node.op_type in CONTROL_FLOW:
             continue
-        if any(output.type is None or not isinstance(output.type, ir.TensorType) for output in node.outputs):
+        if any(output.name and not isinstance(output.type, ir.TensorType) for output in node.outputs):
             continue
         if _knows_shape(node) or (node.inputs and all(_is_steady(value, found) for value in node.inputs)):
             found[node] = index

@@ -1,4 +1,7 @@
-"""Axes of reductions that nodes compute from constants, as constants: TensorRT's parser reads no others."""
+"""What TensorRT's parser reads as constants only, and nodes compute from constants alone: computed once, and stored.
+
+These are axes of reductions, and weights that BatchNormalization in training mode standardises, which it reads nowhere.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +12,28 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from halfwise.model.families import REDUCTIONS
 from halfwise.model.model import Model
+from halfwise.model.patterns.view import attribute
 from halfwise.repair.constant_regions import computed, region_of, steady_nodes
 from halfwise.repair.graph_edit import GraphEdit
 
-__all__ = ["with_constant_axes"]
+__all__ = ["with_needed_constants"]
 
 _AXES = 1  # the slot
 
 
-def with_constant_axes(model: Model) -> Model:
-    """The same reductions; the given model where no axes are computed from constants alone."""
-    if not any(_computed_axes(node) for node in model.nodes):
+def with_needed_constants(model: Model) -> Model:
+    """The same numbers; the given model where there are none to compute."""
+    if not any(_needed(node) for node in model.nodes):
         return model
     copy = model.ir.clone()
     steady, done = steady_nodes(copy), False
     for node in list(copy.graph.all_nodes()):
-        given = _computed_axes(node)
-        if given is None or given.producer() not in steady:
+        value = _needed(node)
+        if value is None or value.producer() not in steady:
             continue
-        axes = computed(copy, given, region_of(given, steady))
-        if axes is not None:
-            node.replace_input_with(_AXES, GraphEdit(copy, node, "axes").axes(axes.tolist()))
+        array = computed(copy, value, region_of(value, steady))
+        if array is not None:
+            ir.convenience.replace_all_uses_with(value, GraphEdit(copy, node, "stored").constant(array, array.dtype))
             done = True
     if not done:
         return model
@@ -37,9 +41,11 @@ def with_constant_axes(model: Model) -> Model:
     return replace(model, ir=copy)
 
 
-def _computed_axes(node: ir.Node) -> ir.Value | None:
-    """The axes where a node makes them."""
-    if node.op_type not in REDUCTIONS or node.domain or len(node.inputs) <= _AXES:
+def _needed(node: ir.Node) -> ir.Value | None:
+    """What has to be a constant there, where a node makes it."""
+    if node.domain:
         return None
-    axes = node.inputs[_AXES]
+    if node.op_type == "BatchNormalization" and attribute(node, "training_mode", 0):
+        return None if node.outputs[0].is_graph_output() else node.outputs[0]
+    axes = node.inputs[_AXES] if node.op_type in REDUCTIONS and len(node.inputs) > _AXES else None
     return axes if axes is not None and axes.producer() is not None else None

@@ -17,8 +17,8 @@ from halfwise.model.contrib.kernels import narrow_kernel
 from halfwise.model.contrib.schemas import BLOCKED_DOMAIN, is_known
 from halfwise.model.integer_biases import with_float_biases
 from halfwise.model.model import Model
-from halfwise.repair.constant_axes import with_constant_axes
 from halfwise.repair.lower import lowered
+from halfwise.repair.needed_constants import with_needed_constants
 
 __all__ = ["read_by"]
 
@@ -30,8 +30,8 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
     _refuse_blocked(model)
     if not target.runtime.integer_biases:
         model = with_float_biases(model)
-    if not target.runtime.computed_axes:
-        model = with_constant_axes(model)
+    if not target.runtime.folds_constants:
+        model = with_needed_constants(model)
     reads = target.runtime.reads_own
     if reads is None:
         found = lowered(model, _without_kernel)
