@@ -110,3 +110,11 @@ def test_the_gate_knows_the_graph_that_the_target_reads(tmp_path: Path) -> None:
     onnx.save(trained, path)
     found = gate(plan, path, feeds())
     assert found.change == "weights" and found.holds
+
+
+def test_a_weakly_typed_build_reads_them_stored(tmp_path: Path) -> None:
+    onnx.save(reducing(), tmp_path / "m.onnx")
+    result = fix(tmp_path / "m.onnx", feeds(), target="trt-8.6", out=tmp_path / "out")
+    assert result.good
+    built = onnx.load(tmp_path / "out" / "m.fp32.onnx")
+    assert [each.op_type for each in built.graph.node] == ["ReduceMean"]
