@@ -140,6 +140,15 @@ def test_open_shapes_are_taken_from_samples(tmp_path: Path, says: Says) -> None:
 
 
 @needs_rtx
+@pytest.mark.parametrize("rows", [2, "n"])
+def test_an_input_that_is_an_output_has_its_profile(rows: Any, tmp_path: Path) -> None:
+    proto = onnx.load(dense(tmp_path / "m.onnx", rows=rows))
+    proto.graph.output.append(proto.graph.input[0])
+    onnx.save(proto, tmp_path / "m.onnx")
+    assert rtx.build(tmp_path / "m.onnx", profiles={"x": ((2, 8), (2, 8), (4 if rows == "n" else 2, 8))}).kernels
+
+
+@needs_rtx
 @pytest.mark.parametrize("profiles", [None, {"z": ((1, 8), (1, 8), (1, 8))}, {"x": ((1, 7), (1, 7), (1, 7))}])
 def test_a_profile_that_does_not_fit_is_refused(tmp_path: Path, profiles: Any, says: Says) -> None:
     with says.raises(BuildError):

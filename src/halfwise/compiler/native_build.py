@@ -165,13 +165,15 @@ def _choose_compute_capabilities(module: Any, config: Any, wanted: Sequence[str]
 def _add_profile(builder: Any, config: Any, network: Any, given: Mapping[str, InputProfile]) -> None:
     """One optimisation profile for the inputs that need it: of open shape, or holding a shape."""
     inputs = [network.get_input(index) for index in range(network.num_inputs)]
-    names = [tensor.name for tensor in inputs]
+    outputs = (network.get_output(index).name for index in range(network.num_outputs))
+    both = {f"__{name}": name for name in outputs if name in given}  # as the parser calls an input that is an output
+    names = [both.get(tensor.name, tensor.name) for tensor in inputs]
     for name in given:
         if name not in names:
             raise _CannotBuild(f"the profile names {name!r}, which is no input of the model ({', '.join(names)})")
     profile, needed = builder.create_optimization_profile(), False
-    for tensor in inputs:
-        shape, wanted = tuple(tensor.shape), given.get(tensor.name)
+    for tensor, name in zip(inputs, names, strict=True):
+        shape, wanted = tuple(tensor.shape), given.get(name)
         if tensor.is_shape_tensor:
             if wanted is None or wanted.values is None:
                 raise _CannotBuild(
