@@ -171,8 +171,14 @@ def _refused(result: Compiled, compiler: Compiler, error: BuildError, *, searche
     if not searched:
         return result
     result = replace(result, unbuilt=unbuilt_attention(result.decision, compiler))
-    nodes = [refusal.node for refusal in error.refusals if refusal.node]
+    nodes = [refusal.node for refusal in error.refusals if refusal.node] or _makers(result, error)
     return result.noting(Note.of(NoteKind.OPERATORS_REFUSED, nodes=nodes)) if nodes else result
+
+
+def _makers(result: Compiled, error: BuildError) -> list[str]:
+    """The nodes of the tensors that it speaks of as results."""
+    nodes = result.decision.sites.model.nodes
+    return [node.name or "" for node in nodes if any(f" {value.name} : " in str(error) for value in node.outputs)]
 
 
 def _adjusted(
