@@ -89,6 +89,26 @@ def test_the_model_that_is_written_builds(loud: float, tmp_path: Path) -> None:
 
 
 @needs_rtx
+def test_a_decoder_that_hands_out_its_cache_builds() -> None:
+    """Its parser reads Attention with one output only; the past may be of any length."""
+    past, present = (2, 4, "past", 32), (2, 4, "present", 32)
+    proto = model(
+        [node("Attention", "q k v - pk pv", "y nk nv", is_causal=1)],
+        [*(value(name, shape=SHAPE) for name in "qkv"), value("pk", shape=past), value("pv", shape=past)],
+        [value("y", shape=SHAPE), value("nk", shape=present), value("nv", shape=present)],
+        opset=23,
+        ir_version=10,
+    )
+    rng = np.random.default_rng(1)
+    given = [
+        {**feed, **{name: rng.normal(size=(2, 4, 3 + length, 32)).astype(np.float32) for name in ("pk", "pv")}}
+        for length, feed in enumerate(feeds())
+    ]
+    result = fix(proto, given, target="rtx-1.7")
+    assert result.good and result.plan.repairs[0].nodes == ("n_y",)
+
+
+@needs_rtx
 def test_what_the_user_keeps_is_kept_step_by_step() -> None:
     result = fix(capped(), feeds(), target="rtx-1.7", keep="op:Attention")
     assert result.good

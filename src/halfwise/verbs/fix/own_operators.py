@@ -1,4 +1,5 @@
-"""What becomes of ONNX Runtime's own operators before anything is searched: read as they are, written out, refused."""
+"""What a target does not read, before anything is searched: ONNX Runtime's own operators are written out or refused,
+biases and other constants are stored as it reads them."""
 
 from __future__ import annotations
 
