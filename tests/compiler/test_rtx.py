@@ -112,6 +112,18 @@ def test_an_unknown_operator_is_refused_by_name(tmp_path: Path, says: Says) -> N
 
 
 @needs_rtx
+def test_a_refusal_that_names_its_importer_alone_is_about_the_node_read_last(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["t"], name="/tanh"),
+        helper.make_node("ScatterElements", ["t", "at", "x"], ["y"], name="/scatter", axis=0, reduction="add"),
+    ]
+    weights = {"at": np.zeros((2, 8), np.int64)}
+    with pytest.raises(BuildError, match="'/scatter'") as caught:
+        rtx.build(save(tmp_path / "m.onnx", nodes, {"x": (HALF, [2, 8])}, [2, 8], weights))
+    assert [(each.node, each.operator) for each in caught.value.refusals] == [("/scatter", "ScatterElements")]
+
+
+@needs_rtx
 def test_a_file_that_is_no_model_is_refused(tmp_path: Path, says: Says) -> None:
     junk = tmp_path / "junk.onnx"
     junk.write_bytes(b"hello world, this is not a model")
@@ -125,6 +137,15 @@ def test_open_shapes_are_taken_from_samples(tmp_path: Path, says: Says) -> None:
     samples = [{"x": np.zeros((rows, 8), np.float16)} for rows in (2, 5, 5, 9)]
     log = "\n".join(rtx.build(model, profiles=profiles_from_samples(samples)).log_lines())
     assert "MinShape: [2,8], OptShape: [5,8]," in log and "MaxShape: [9,8]" in log
+
+
+@needs_rtx
+@pytest.mark.parametrize("rows", [2, "n"])
+def test_an_input_that_is_an_output_has_its_profile(rows: Any, tmp_path: Path) -> None:
+    proto = onnx.load(dense(tmp_path / "m.onnx", rows=rows))
+    proto.graph.output.append(proto.graph.input[0])
+    onnx.save(proto, tmp_path / "m.onnx")
+    assert rtx.build(tmp_path / "m.onnx", profiles={"x": ((2, 8), (2, 8), (4 if rows == "n" else 2, 8))}).kernels
 
 
 @needs_rtx

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.compiler import rtx
 from halfwise.compiler.audit import Violation
@@ -24,6 +24,7 @@ from halfwise.precision.sites import Sites
 from halfwise.report.fix import show_fix
 from halfwise.report.terminal import Terminal
 from halfwise.verbs.fix.fix import fix
+from tests.models.build import model, node, value
 from tests.models.encoder_attention import encoder_attention
 from tests.support.deployed import WIDTH, big_square, fixed, model_of, needs_rtx, samples
 from tests.support.messages import kinds, only
@@ -184,12 +185,29 @@ def test_a_model_that_the_targets_own_compiler_refuses_is_a_no(
     document = result.to_json()
     assert document["status"] == "not-met"
     assert document["refusal"].startswith("TensorRT-RTX ")
+    assert list(only(result.notes, NoteKind.OPERATORS_REFUSED).values["nodes"]) == ["determinant"]
     assert result.deploy_files.build == ()  # building it is no next step
     says(document["refusal"])
     terminal = Terminal()
     show_fix(terminal, result)
     terminal.flush()
     says(capsys.readouterr().out, "but the model")
+
+
+@needs_rtx
+def test_a_refusal_that_names_a_tensor_is_about_its_node() -> None:
+    """More rows are written than there are, which is known once the shapes of the inputs are."""
+    rows, columns = ("n", 4), ("e", 4)
+    proto = model(
+        [node("Tanh", "x", "t"), node("ScatterElements", "t at u", "s", axis=0), node("Neg", "s", "y")],
+        [value("x", shape=rows), value("at", TensorProto.INT64, columns), value("u", shape=columns)],
+        [value("y", shape=rows)],
+        opset=16,
+    )
+    ones = np.ones((5, 4), np.float32)
+    feeds = [{"x": k * ones[:2], "at": np.arange(20).reshape(5, 4) % 2, "u": k * ones} for k in (1, 2, 3)]
+    result = fix(proto, feeds, target="rtx-1.7")
+    assert list(only(result.notes, NoteKind.OPERATORS_REFUSED).values["nodes"]) == ["n_s"]
 
 
 @needs_rtx

@@ -11,11 +11,12 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
+from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.ort import Session
 from halfwise.emulation.profiles import STRICT, WIDE
-from halfwise.model.contrib.decompose import decompose
+from halfwise.model.contrib.decompose import decompose, runs_on_cpu
 from halfwise.model.contrib.writer import PlainSteps
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
@@ -91,6 +92,30 @@ def test_the_steps_are_what_the_kernel_computes(name: str, opset: int) -> None:
     apart = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     for key, array in Session(apart).run(feeds).items():
         np.testing.assert_allclose(array, expected[key], rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 6), (1, 6), (6,), (2, 1, 1, 6), (4, 3, 6), (1, 4, 1, 6), (2, 4, 3, 6)], ids=str)
+@pytest.mark.parametrize("queries", [1, 3])
+def test_a_mask_that_the_kernel_does_not_spread_is_spread(
+    shape: tuple[int, ...], queries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel itself tells whether it takes it, and what it gives for the same mask in full."""
+    shape = tuple(min(size, queries) if size == 3 else size for size in shape)
+    mask = tensor(*shape)
+    monkeypatch.setitem(CASES, "given", ([Q[:, :, :queries], K, V, mask], 1, {}))
+    monkeypatch.setitem(CASES, "full", ([Q[:, :, :queries], K, V, mask + np.zeros((2, 4, queries, 6), "f4")], 1, {}))
+    proto, feeds = attention("given")
+    model = load(proto)
+    try:
+        Session(proto).run(feeds)
+        taken = True
+    except InputError:
+        taken = False
+    assert runs_on_cpu(model.nodes[0]) is taken
+    whole, given = attention("full")
+    expected = Session(whole).run(given)
+    found = Emulator(STRICT).session(Assignment(Sites(model), {})).run(feeds)
+    np.testing.assert_allclose(found["y"], expected["y"], rtol=2e-5, atol=2e-6)
 
 
 def test_what_is_not_known_has_no_steps() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from enum import Enum
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from tests.support.paths import DATA
@@ -135,6 +135,9 @@ class _Network:
 
     def get_input(self, index: int) -> Any:
         return self._inputs[index]
+
+    def get_output(self, index: int) -> Any:
+        return SimpleNamespace(name=f"output_{index}")
 
     def get_layer(self, index: int) -> Any:
         return self._layers[index]

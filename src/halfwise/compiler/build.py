@@ -19,6 +19,7 @@ __all__ = [
     "BuildRequest",
     "BuildResult",
     "Builder",
+    "Failure",
     "InputProfile",
     "Profiles",
     "Refusal",

@@ -14,6 +14,7 @@ from halfwise.compiler.attention_regions import Fp32Region, find_fp32_region, fu
 from halfwise.compiler.buildable import buildable
 from halfwise.compiler.isolated_matmuls import companions, find_isolated_matmuls
 from halfwise.compiler.layers_evidence import NodeInfo
+from halfwise.compiler.unbuilt_attention import unbuilt_attention
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
@@ -26,7 +27,7 @@ from halfwise.precision.typed_onnx import write_typed
 
 if TYPE_CHECKING:
     from halfwise.compiler.audit import Audit
-    from halfwise.compiler.build import InputProfile
+    from halfwise.compiler.build import BuildError, InputProfile
 
 __all__ = ["TIME_LIMIT_S", "Compiled", "Compiler", "as_listed", "compile_and_adjust", "node_infos"]
 
@@ -40,6 +41,7 @@ class Compiled(Adjusted):
     """What the compiler made of a decision, and how that changed it.
 
     `refusal`: why it takes no such model, in NVIDIA's words; empty where it took it, or did not get to say.
+    `unbuilt`: the Attention nodes with whose steps it would take it.
     """
 
     audit: Audit | None
@@ -48,6 +50,7 @@ class Compiled(Adjusted):
     seconds: float = 0.0
     region: Fp32Region | None = None
     refusal: str = ""
+    unbuilt: tuple[str, ...] = ()
 
     @property
     def added(self) -> tuple[PlannedNode, ...]:
@@ -154,11 +157,28 @@ def compile_and_adjust(
             compiler = Compiler(scratch, profiles_from_samples(samples), time_limit_s)
             result = _adjusted(decision, compiler, sizes, suspects, holds, notify, forced, own)
         except HalfwiseError as error:
-            said = _told(error, scratch)
-            note = Note.of(NoteKind.NOT_PROVEN, error=said)
-            refused = isinstance(error, BuildError) and error.failure == "refused"
-            return Compiled(Adjustment(decision).noting(note), None, refusal=said if refused else "")
+            note = Note.of(NoteKind.NOT_PROVEN, error=_told(error, scratch))
+            result = Compiled(Adjustment(decision).noting(note), None)
+            if not isinstance(error, BuildError) or error.failure != "refused":
+                return result
+            return _refused(result, compiler, error, searched=own and holds is not None)
     return replace(result, compiler=compiler.version, builds=compiler.builds, seconds=compiler.seconds)
+
+
+def _refused(result: Compiled, compiler: Compiler, error: BuildError, *, searched: bool) -> Compiled:
+    """With the reason, and with what would be built or has to be written otherwise where nothing in FP32 helped."""
+    result = replace(result, refusal=_told(error, compiler.folder))
+    if not searched:
+        return result
+    result = replace(result, unbuilt=unbuilt_attention(result.decision, compiler))
+    nodes = [refusal.node for refusal in error.refusals if refusal.node] or _makers(result, error)
+    return result.noting(Note.of(NoteKind.OPERATORS_REFUSED, nodes=nodes)) if nodes else result
+
+
+def _makers(result: Compiled, error: BuildError) -> list[str]:
+    """The nodes of the tensors that it speaks of as results."""
+    nodes = result.decision.sites.model.nodes
+    return [node.name or "" for node in nodes if any(f" {value.name} : " in str(error) for value in node.outputs)]
 
 
 def _adjusted(

@@ -27,6 +27,7 @@ __all__ = ["build", "build_with", "clean_message", "import_first"]
 
 _MOST_KEPT = 40  # messages of one severity that the logger keeps for the report
 _METADATA = re.compile(r"\[ONNX Layer: (?P<node>.*?)\](?=\[ONNX Layer: |[\x1e\x1f]|$)")
+_PARSED = re.compile(r"(?:^|: )Parsing node: (?P<node>.*) \[(?P<operator>\w+)\]")
 _FLOATING = ("FLOAT", "HALF", "BF16")
 
 
@@ -88,7 +89,7 @@ def _build(module: Any, can: Capabilities, logger: Any, request: BuildRequest) -
     network = builder.create_network(_network_flags(module, can, request))
     parser = module.OnnxParser(network, logger)
     if not parser.parse_from_file(str(request.model_path)):
-        raise _refused(_refusals(parser, can))
+        raise _refused(_refusals(parser, can, *logger.parsed))
     if network.num_layers == 0 and network.num_outputs == 0:
         raise _CannotBuild("the file holds no graph; is it an ONNX model?")
     config = builder.create_builder_config()
@@ -164,13 +165,15 @@ def _choose_compute_capabilities(module: Any, config: Any, wanted: Sequence[str]
 def _add_profile(builder: Any, config: Any, network: Any, given: Mapping[str, InputProfile]) -> None:
     """One optimisation profile for the inputs that need it: of open shape, or holding a shape."""
     inputs = [network.get_input(index) for index in range(network.num_inputs)]
-    names = [tensor.name for tensor in inputs]
+    outputs = (network.get_output(index).name for index in range(network.num_outputs))
+    both = {f"__{name}": name for name in outputs if name in given}  # as the parser calls an input that is an output
+    names = [both.get(tensor.name, tensor.name) for tensor in inputs]
     for name in given:
         if name not in names:
             raise _CannotBuild(f"the profile names {name!r}, which is no input of the model ({', '.join(names)})")
     profile, needed = builder.create_optimization_profile(), False
-    for tensor in inputs:
-        shape, wanted = tuple(tensor.shape), given.get(tensor.name)
+    for tensor, name in zip(inputs, names, strict=True):
+        shape, wanted = tuple(tensor.shape), given.get(name)
         if tensor.is_shape_tensor:
             if wanted is None or wanted.values is None:
                 raise _CannotBuild(
@@ -239,7 +242,8 @@ def _notes(can: Capabilities, request: BuildRequest) -> tuple[str, ...]:
     return ("built for the GPU of this machine; the engine was not run",)
 
 
-def _refusals(parser: Any, can: Capabilities) -> tuple[Refusal, ...]:
+def _refusals(parser: Any, can: Capabilities, last: tuple[str, str] = ("", "")) -> tuple[Refusal, ...]:
+    """`last`: the node that the parser read last, and its operator; some errors name their importer only."""
     found = []
     for index in range(parser.num_errors):
         error = parser.get_error(index)
@@ -249,6 +253,8 @@ def _refusals(parser: Any, can: Capabilities) -> tuple[Refusal, ...]:
         number = int(error.node())
         if error.func() == "importInput":  # which reports the tensor as its file
             found.append(Refusal("", "", f"input {error.file()!r}: {message}"))
+        elif number < 0 and last[1] and error.func() == f"import{last[1]}":
+            found.append(Refusal(*last, message))
         elif can.named_parser_errors:
             node = error.node_name()
             found.append(Refusal(node, error.node_operator(), message.removeprefix(f"{node}: ")))
@@ -289,6 +295,7 @@ def _line_logger(module: Any) -> Any:
             self.errors: deque[str] = deque(maxlen=_MOST_KEPT)
             self.warnings: dict[str, None] = {}
             self.node_of_layer: dict[str, str] = {}
+            self.parsed: deque[tuple[str, str]] = deque(maxlen=1)
 
         def log(self, severity: Any, msg: str) -> None:
             letter = letters.get(str(severity).rpartition(".")[2], "I")
@@ -300,6 +307,8 @@ def _line_logger(module: Any) -> Any:
                 self.warnings[msg] = None
             elif letter == "V" and (found := REGISTERED.search(msg)):
                 self.node_of_layer[found["layer"]] = found["node"]
+            elif letter == "V" and (found := _PARSED.search(msg)):
+                self.parsed.append((found["node"], found["operator"]))
 
         def seen(self) -> tuple[str, ...]:
             return tuple(self.warnings)

@@ -3,9 +3,10 @@
 from halfwise.repair.apply import found_by, repaired
 from halfwise.repair.planned import reapplied
 from halfwise.repair.rule import Ranges, Repair, Rule
-from halfwise.repair.table import RULES, check_repairs, rules_for, rules_named
+from halfwise.repair.table import PLANNED, RULES, check_repairs, rules_for, rules_named
 
 __all__ = [
+    "PLANNED",
     "RULES",
     "Ranges",
     "Repair",

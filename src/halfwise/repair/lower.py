@@ -14,7 +14,7 @@ from halfwise.model.contrib.writer import PlainSteps
 from halfwise.model.model import Model
 from halfwise.model.normal_form import normalise
 
-__all__ = ["Lowered", "lowered"]
+__all__ = ["Lowered", "lowered", "steps_known", "write_steps"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ def lowered(model: Model, wanted: Callable[[ir.Node], bool]) -> Lowered:
     for node in list(copy.graph.all_nodes()):
         if not wanted(node):
             continue
-        if _write(node, model.opset(), taken):
+        if write_steps(node, model.opset(), taken):
             written.append(node.op_type)
         else:
             left.append(node.name or "")
@@ -46,7 +46,12 @@ def lowered(model: Model, wanted: Callable[[ir.Node], bool]) -> Lowered:
     return Lowered(replace(model, ir=copy), tuple(dict.fromkeys(written)), tuple(left))
 
 
-def _write(node: ir.Node, opset: int, taken: set[str]) -> bool:
+def steps_known(node: ir.Node, opset: int) -> bool:
+    """Whether the node can be written out as it is."""
+    return decompose(PlainSteps(node, opset, str), _inputs(node)) is not None
+
+
+def write_steps(node: ir.Node, opset: int, taken: set[str]) -> bool:
     """Put the steps in the node's place; False, with nothing changed, where they are not known."""
 
     def fresh(word: str) -> str:
@@ -58,7 +63,7 @@ def _write(node: ir.Node, opset: int, taken: set[str]) -> bool:
         return name
 
     steps = PlainSteps(node, opset, fresh)
-    results = decompose(steps, [value.name or "" if value is not None else "" for value in node.inputs])
+    results = decompose(steps, _inputs(node))
     graph = node.graph
     if results is None or not isinstance(graph, ir.Graph):
         return False
@@ -81,6 +86,10 @@ def _write(node: ir.Node, opset: int, taken: set[str]) -> bool:
         new.type, new.shape = old.type, old.shape
     graph.remove(node, safe=True)
     return True
+
+
+def _inputs(node: ir.Node) -> list[str]:
+    return [value.name or "" if value is not None else "" for value in node.inputs]
 
 
 def _insert(proto: onnx.NodeProto, anchor: ir.Node, graph: ir.Graph, values: dict[str, ir.Value]) -> None:

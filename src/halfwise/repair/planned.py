@@ -9,7 +9,7 @@ from halfwise.model.model import Model
 from halfwise.precision.plan_document import RepairRecord
 from halfwise.repair.apply import repaired
 from halfwise.repair.rule import Repair, Rule
-from halfwise.repair.table import RULES
+from halfwise.repair.table import PLANNED
 
 __all__ = ["reapplied"]
 
@@ -18,7 +18,7 @@ def reapplied(model: Model, repairs: Sequence[RepairRecord]) -> Model:
     """The model with a plan's repairs, in the plan's order; raises InputError where one no longer fits."""
     if not repairs:
         return model
-    rules = {rule.id: rule for rule in RULES}
+    rules = {rule.id: rule for rule in PLANNED}
     planned = [(rules[entry.rule], Repair.planned(entry)) for entry in repairs]
     result, done = _applied(model, planned)
     if len(done) != len(planned):

@@ -10,6 +10,7 @@ from halfwise.core.targets import Target
 from halfwise.precision.plan_document import RepairRecord
 from halfwise.repair.activation_steps import ACTIVATION_STEPS
 from halfwise.repair.attention_scale import AttentionScale
+from halfwise.repair.attention_steps import ATTENTION_STEPS
 from halfwise.repair.clip_weights import CLIP_WEIGHTS
 from halfwise.repair.epsilons import EPSILONS
 from halfwise.repair.finite_constants import FINITE_CONSTANTS
@@ -23,7 +24,7 @@ from halfwise.repair.scale_logs import SCALE_LOGS
 from halfwise.repair.stable_logs import STABLE_LOGS
 from halfwise.repair.wrap_phase import WRAP_PHASE
 
-__all__ = ["RULES", "check_repairs", "rules_for", "rules_named"]
+__all__ = ["PLANNED", "RULES", "check_repairs", "rules_for", "rules_named"]
 
 RULES: tuple[Rule, ...] = (
     FOLD_CONSTANTS,
@@ -40,6 +41,7 @@ RULES: tuple[Rule, ...] = (
     WRAP_PHASE,
     CLIP_WEIGHTS,
 )
+PLANNED: tuple[Rule, ...] = (*RULES, ATTENTION_STEPS)  # that a plan may hold
 
 
 def rules_named(words: Iterable[str]) -> tuple[Rule, ...]:
@@ -64,7 +66,7 @@ def rules_for(target: Target, rules: Iterable[Rule]) -> tuple[Rule, ...]:
 
 def check_repairs(repairs: Sequence[RepairRecord], target: Target) -> None:
     """Refuse a plan's repairs that this version does not know, or whose result the target does not read."""
-    known, unread = {rule.id for rule in RULES}, target.unread_operators
+    known, unread = {rule.id for rule in PLANNED}, target.unread_operators
     for entry in repairs:
         if entry.rule not in known:
             told = f"the plan holds the repair {entry.rule!r}, which this version does not know"

@@ -53,6 +53,10 @@ class References:
         """The same answers, of what is judged in the model of `sites` alone."""
         return References(sites, self._emulator, self._counter, self._original, self._known)
 
+    def of_form(self, sites: Sites) -> References:
+        """What is right stays so, and the model is written otherwise."""
+        return References(sites, self._emulator, self._counter, self._original or self)
+
     def of(self, feeds: Sequence[Feed]) -> list[Outputs]:
         """What is right."""
         own = self.own(feeds)

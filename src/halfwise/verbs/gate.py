@@ -32,9 +32,10 @@ from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.rollout import Rollout, rollout_of
 from halfwise.model.model import Model, load, load_to_run
 from halfwise.precision.plan import Plan, read_plan
-from halfwise.repair import RULES as REPAIRS
-from halfwise.repair import reapplied
+from halfwise.repair import PLANNED, reapplied
+from halfwise.verbs.fix.arguments import target_of
 from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.fix.own_operators import read_by
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.fix.standing import caution_of
 from halfwise.verbs.gate_document import Change, CheckRecord, GatedModel, GateDocument, Question, Status
@@ -170,8 +171,9 @@ def gate(
     name = "the plan" if isinstance(plan, Plan) else str(plan)
     stated = plan if isinstance(plan, Plan) else read_plan(plan)
     model = fp32_model(model if isinstance(model, Model) else load_to_run(model))
-    change, fingerprint = _fingerprint(stated, model)
-    applied = _applies(stated, model)
+    read = _as_read(stated, model)
+    change, fingerprint = _fingerprint(stated, read)
+    applied = _applies(stated, read)
     result, tolerance = None, _NOT_APPLIED
     if applied.status != "fail":
         reference = reference if reference is None or isinstance(reference, Model) else load(reference)
@@ -208,7 +210,13 @@ def _of_this_model(plan: Plan, model: Model, reference: Model | None, rollout: R
 
 def fits(plan: Plan, model: Model) -> tuple[Check, Check]:
     """Whether the plan can be applied to the model at all: what is known without running it."""
-    return _fingerprint(plan, model)[1], _applies(plan, model)
+    read = _as_read(plan, model)
+    return _fingerprint(plan, read)[1], _applies(plan, read)
+
+
+def _as_read(plan: Plan, model: Model) -> Model:
+    """As the plan's target reads it, which is what a plan is about."""
+    return read_by(target_of(None, plan), model)[0]
 
 
 def _fingerprint(plan: Plan, model: Model) -> tuple[Change, Check]:
@@ -236,7 +244,7 @@ def _applies(plan: Plan, model: Model) -> Check:
     def fail(note: Note, details: Iterable[Note] = ()) -> Check:
         return Check("nodes", "fail", note, details=tuple(details), rule="HW902")
 
-    known = {rule.id for rule in REPAIRS}
+    known = {rule.id for rule in PLANNED}
     unknown = next((entry.rule for entry in plan.repairs if entry.rule not in known), None)
     if unknown is not None:
         told = f"the plan holds the repair {unknown!r}, which this version does not know"

@@ -60,6 +60,7 @@ class Runtime:
     reads_own: frozenset[str] | None = None  # of ONNX Runtime's own operators those that it reads; None: all
     quantised: Mapping[str, str] | None = None  # the types of quantised tensors that it reads, since when; None: all
     integer_biases: bool = True  # it reads a bias of INT32 behind a DequantizeLinear
+    folds_constants: bool = True  # it folds whatever constants alone lead to, also axes and weights
     fuses_norms: bool = False  # it has one kernel for a norm of small operators, which is kept whole
     builder: Builder | None = None
     cautions: Callable[[Typing, Span | None, Gpu | None], Iterable[Note]] = _no_cautions

@@ -51,6 +51,7 @@ TENSORRT = Runtime(
     reads_own=frozenset(),
     quantised=_QUANTISED,
     integer_biases=False,
+    folds_constants=False,
     builder=Builder("trtexec", ("tensorrt",), TRTEXEC_FLAGS),
     cautions=_tensorrt_cautions,
 )
@@ -66,6 +67,7 @@ RTX = Runtime(
     reads_own=frozenset({"Gelu", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"}),
     quantised=dict.fromkeys(_QUANTISED, ""),
     integer_biases=False,
+    folds_constants=False,
     builder=Builder("tensorrt_rtx", ("tensorrt_rtx", "tensorrt_rtx_bindings"), offline=True),
     cautions=_rtx_cautions,
 )

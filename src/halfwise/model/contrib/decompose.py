@@ -53,7 +53,11 @@ def is_own(node: ir.Node) -> bool:
 
 
 def runs_on_cpu(node: ir.Node) -> bool:
-    """Whether the CPU provider computes the node in FP32; packed operands of attention and norms in it it does not."""
+    """Whether the CPU provider computes the node in FP32; packed operands of attention and norms in it it does not, nor
+    a mask of one row for all queries."""
+    if node.op_type == "Attention" and not node.domain:
+        query, mask = dims_of(node, 0) or (None, None), dims_of(node, 3)
+        return mask is None or (len(mask) > 1 and (mask[-2] != 1 or query[-2] == 1))
     if node.op_type == "MultiHeadAttention" and node.domain == DOMAIN:
         return all(len(dims_of(node, slot) or ()) != 5 for slot in (0, 1))
     if node.op_type == "GroupQueryAttention" and node.domain == DOMAIN and norms_heads(node):

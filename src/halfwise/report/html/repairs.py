@@ -29,9 +29,9 @@ class RepairCard:
 
 
 def repair_cards(repairs: Sequence[RepairRecord], names: Names) -> list[RepairCard]:
-    from halfwise.repair import RULES
+    from halfwise.repair import PLANNED
 
-    titles = {rule.id: rule.name.replace("-", " ") for rule in RULES}
+    titles = {rule.id: rule.name.replace("-", " ") for rule in PLANNED}
     cards = []
     for made in alike(repairs):
         rule, algebra = made[0].rule, made[0].algebra

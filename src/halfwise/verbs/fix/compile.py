@@ -50,6 +50,6 @@ def compile_decision(
         time_limit_s=request.time_limit_s,
         forced=request.choices.forced,
     )
-    if decided.model.ir is request.model.ir:  # not repaired
+    if decided.model.ir is prepared.model.ir:  # not repaired
         return compiled
     return with_fusion(compiled, prepared.sites, samples.all, request.out, request.notify, request.time_limit_s)

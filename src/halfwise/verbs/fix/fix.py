@@ -130,7 +130,8 @@ def fix(
     if original is not None:
         loaded = original.weights.model
     loaded, widened = kept_interface(chosen, loaded)
-    loaded, said = read_by(chosen, loaded)
+    stored = loaded
+    loaded, said = read_by(chosen, stored)
     request = FixRequest(
         loaded,
         inputs,
@@ -157,6 +158,7 @@ def fix(
         notify,
         speed_of(cost, chosen),
         (*widened, *said),
+        loaded is not stored,
     )
     return run(request, lambda result: _confirmed(result, confirm, inputs, metric, notify))
 

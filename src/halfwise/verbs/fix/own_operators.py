@@ -1,4 +1,5 @@
-"""What becomes of ONNX Runtime's own operators before anything is searched: read as they are, written out, refused."""
+"""What a target does not read, before anything is searched: ONNX Runtime's own operators are written out or refused,
+biases and other constants are stored as it reads them."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from halfwise.model.contrib.schemas import BLOCKED_DOMAIN, is_known
 from halfwise.model.integer_biases import with_float_biases
 from halfwise.model.model import Model
 from halfwise.repair.lower import lowered
+from halfwise.repair.needed_constants import with_needed_constants
 
 __all__ = ["read_by"]
 
@@ -29,6 +31,8 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
     _refuse_blocked(model)
     if not target.runtime.integer_biases:
         model = with_float_biases(model)
+    if not target.runtime.folds_constants:
+        model = with_needed_constants(model)
     reads = target.runtime.reads_own
     if reads is None:
         found = lowered(model, _without_kernel)

@@ -28,11 +28,12 @@ from halfwise.emulation.stepper import Stepper
 from halfwise.model.inputs.rollout import executions, trajectories
 from halfwise.model.inputs.samples import Samples, load_samples
 from halfwise.model.inputs.split import split
-from halfwise.model.model import check_outputs
+from halfwise.model.model import Model, check_outputs
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import least_bytes
+from halfwise.repair import Repair, Rule
 from halfwise.search.context import EvaluationContext
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Question
@@ -68,6 +69,12 @@ class Prepared:
     floats: frozenset[str]  # the outputs that hold real numbers
     notes: tuple[Note, ...]
     course: Course
+    written_out: tuple[tuple[Rule, Repair], ...] = ()  # for the target's compiler, before anything is searched
+
+    @property
+    def model(self) -> Model:
+        """The one that is searched."""
+        return self.context.repaired(self.request.model, self.written_out)[0]
 
 
 def prepare(request: FixRequest) -> Prepared:

@@ -11,6 +11,7 @@ from halfwise.emulation.kept_walks import KeptWalks
 from halfwise.precision.typed_onnx import least_bytes
 from halfwise.search.journal import Journal
 from halfwise.verbs.fix.budget import may_go_on
+from halfwise.verbs.fix.built_attention import with_built_attention
 from halfwise.verbs.fix.conclude import conclude
 from halfwise.verbs.fix.decide import decide
 from halfwise.verbs.fix.delivery import deliver
@@ -46,7 +47,7 @@ def _found(prepared: Prepared, started: float) -> tuple[FixResult, tuple[Journal
     """With what is kept for a job that goes on, where this one may not."""
     journal, walks = prepared.journal, prepared.context.emulator.kept
     try:
-        found = decide(prepared)  # search, fit to the target, compile
+        prepared, found = with_built_attention(prepared, decide(prepared))  # search, fit to the target, compile
         delivery = deliver(prepared, found)  # judge, write
         result = conclude(prepared, delivery, started)
     except NoRoom as error:  # the measurements stay; the walks, which only save time, make room

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from halfwise.core.english import say
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
@@ -9,6 +11,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
 from halfwise.precision.sites import Sites
 from halfwise.repair import check_repairs, reapplied
+from halfwise.search.applied_repairs import AppliedRepair
 from halfwise.search.context import EvaluationContext
 from halfwise.search.hardest import with_hardest
 from halfwise.search.held_out import Decided, HeldOutSearch, why_not_bf16
@@ -33,7 +36,7 @@ def search(prepared: Prepared, context: EvaluationContext, journal: Journal, fir
         samples = with_hardest(samples, known.ratios)
     start = frozenset(node.name or "" for node in first.formats) if first is not None else frozenset[str]()
     job = HeldOutSearch(
-        request.model,
+        prepared.model,
         context,
         samples,
         request.rules,
@@ -46,10 +49,12 @@ def search(prepared: Prepared, context: EvaluationContext, journal: Journal, fir
         tuple(each.repair for each in first.repairs) if first is not None else (),
     )
     try:
-        return decided_with(request.choices, job.run())
+        decided = decided_with(request.choices, job.run())
     except Uncomparable:
         journal.withdraw()
         raise
+    written_out = (AppliedRepair(repair, ()) for _, repair in prepared.written_out)
+    return replace(decided, repairs=(*written_out, *decided.repairs))
 
 
 def _applied(prepared: Prepared, plan: Plan) -> Decided:

@@ -53,7 +53,7 @@ def write(prepared: Prepared, found: Feedback) -> Written:
         candidate.decided.samples,
         typed.path if typed is not None else None,
         plan_path,
-        repaired=bool(plan.repairs),
+        repaired=bool(plan.repairs) or request.rewritten,
         compiled=candidate.compiled,
         advisories=candidate.advisories,
         layouts=prepared.layouts,

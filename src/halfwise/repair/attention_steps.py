@@ -1,0 +1,66 @@
+"""HW414: an Attention operator that the target's compiler refuses is written in single operators.
+
+Precondition. Its compiler does not build the model with the operator, and does with its steps. The steps are those of
+the operator's definition, for the inputs and attributes that are there.
+
+Proof. The operator is defined as these steps: scaled operands, scores, mask, softmax, values. Only rounding differs.
+
+What it buys. An engine at all: a fused kernel exists for some shapes and types only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import onnx_ir as ir
+
+from halfwise.model.model import Model
+from halfwise.model.normal_form import normalise
+from halfwise.repair.lower import steps_known, write_steps
+from halfwise.repair.rule import Ranges, Repair
+
+__all__ = ["ATTENTION_STEPS", "AttentionSteps", "steps_of"]
+
+
+class AttentionSteps:
+    """All nodes in one repair, after which the model is in normal form. No search tries it: a compiler asks for it."""
+
+    id = "HW414"
+    name = "attention-steps"
+    bound = 1e-3
+    lossy = False
+
+    def find(self, model: Model, ranges: Ranges) -> Sequence[Repair]:
+        names = [node.name or "" for node in model.graph if _has_steps(node, model.opset())]
+        return (self.at(names),) if names else ()
+
+    def at(self, names: Collection[str]) -> Repair:
+        return Repair(self.id, tuple(names), "Attention = softmax(scale Q K^T + mask) V, in single operators")
+
+    def apply(self, model: ir.Model, repair: Repair) -> bool:
+        opset, names = model.opset_imports.get("", 1), set(repair.nodes)
+        nodes = [node for node in model.graph if node.name in names and _has_steps(node, opset)]
+        if len(nodes) != len(names):
+            return False
+        graphs = (model.graph, *model.graph.subgraphs())
+        made = (value.name or "" for node in model.graph.all_nodes() for value in node.outputs)
+        given = (value.name or "" for graph in graphs for value in (*graph.inputs, *graph.initializers.values()))
+        taken = {*made, *given}
+        for node in nodes:
+            write_steps(node, opset, taken)
+        normalise(model)  # as other repairs of the same plan found it
+        return True
+
+
+ATTENTION_STEPS = AttentionSteps()
+
+
+def steps_of(model: Model, names: Sequence[str]) -> dict[str, str]:
+    """In a model where these nodes are written out: each step, and the node that it is of."""
+    made = ((node.name or "").rpartition("/") for node in model.nodes)
+    wanted = set(names)
+    return {f"{of}/{step}": of for of, _, step in made if of in wanted}
+
+
+def _has_steps(node: ir.Node, opset: int) -> bool:
+    return node.op_type == "Attention" and not node.domain and steps_known(node, opset)
