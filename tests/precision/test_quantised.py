@@ -254,7 +254,7 @@ def test_a_tolerance_that_fp32_keeps_on_few_inputs_costs_no_fp32_nodes(tmp_path:
 
 def test_choices_that_only_other_inputs_change_relax_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a class that is near a tie FP32 changes none here, and too many elsewhere: there is no error to relax."""
-    monkeypatch.setattr("halfwise.verbs.fix.question.own_movement", lambda movement: OwnMovement(0.0, 1.2, 2.0))
+    monkeypatch.setattr("halfwise.verbs.fix.question.own_movement", lambda searched, given: OwnMovement(0.0, 1.2, 2.0))
     made = fix(quantised(layers()), samples(), tolerance="rel_l2<=0.5")
     assert made.met and NoteKind.QUANTISERS_NEAR not in kinds(made.notes)
 
