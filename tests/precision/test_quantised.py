@@ -184,6 +184,22 @@ def test_tensorrt_gets_float_biases_and_no_one_else() -> None:
         assert np.array_equal(wide[0], same[0])
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_bias_of_many_small_steps_keeps_its_bits(level: str) -> None:
+    """The scale of a bias is a product of two: FP16 has a few bits of it left, and all of the bias."""
+    given = biased()
+    for held in given.graph.initializer:
+        if held.name == "b":
+            held.CopyFrom(weight("b", np.linspace(-8e5, 8e5, 16).astype(np.int32)))
+        elif held.name == "bs":
+            held.CopyFrom(weight("bs", np.geomspace(3e-7, 1e-6, 16).astype(np.float32)))
+    sites = Sites(load(given))
+    assert [site.name for site in sites.pinned] == ["n_bias"]
+    feed = {"x": np.rint(samples()[0]["x"] * 100) / 100}  # in the middle of a step
+    (wide,), (narrow,) = ran(given, feed, level), ran(typed_proto(Assignment.all_narrow(sites)), feed, level)
+    assert np.linalg.norm(narrow - wide) <= 2.0**-10 * np.linalg.norm(wide)
+
+
 def assert_narrow_as_given(given: onnx.ModelProto, folder: Path) -> None:
     """It needs no FP32 node, and ONNX Runtime answers what it answers of the model as given."""
     onnx.save(given, folder / "q.onnx")
