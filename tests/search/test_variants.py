@@ -21,7 +21,7 @@ from halfwise.search.variants import of_few, of_other_size
 from tests.models.build import model, node, value, weight
 
 SQUARES = model([node("Mul", "x x", "y")], [value("x", shape=(1, 64))], [value("y", shape=(1, 64))])
-ANY = cast(References, SimpleNamespace(of=lambda feeds: [], model=load(SQUARES)))  # FP32 takes whatever it is given
+ANY = cast(References, SimpleNamespace(of=lambda _: [], model=load(SQUARES), interface={}))  # takes all
 
 
 def made(*feeds: dict[str, NDArray[Any]]) -> tuple[Feed, ...]:
@@ -62,7 +62,7 @@ def test_fp32_takes_all_but_one() -> None:
         return []
 
     given = tuple(Feed(index, {"x": noise(1.0, seed=index)}) for index in range(4))
-    strict = cast(References, SimpleNamespace(of=answers, model=ANY.model))
+    strict = cast(References, SimpleNamespace(of=answers, model=ANY.model, interface={}))
     found = of_few(Samples(given[:2], given[2:], "given"), strict)
     assert sorted(feed.source or 0 for feed in found) == [0, 0, 2, 2, 3, 3]
     assert asked[0] == tuple(each for ids in asked[1:] for each in ids) and {len(ids) for ids in asked[1:]} == {1}

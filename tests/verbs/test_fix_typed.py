@@ -157,6 +157,21 @@ def test_weights_that_fp16_had_no_room_for_are_told() -> None:
     assert not healed.measured.typed_verdict.met
 
 
+@pytest.mark.parametrize("kind", [HALF, BRAIN], ids=["fp16", "bf16"])
+@pytest.mark.parametrize("count", [1, 4])
+def test_inputs_are_those_that_the_file_takes(kind: int, count: int) -> None:
+    """What its own types round away of an input is no error that FP32 nodes could mend, of variants neither."""
+    dtype = np.float16 if kind == HALF else ml_dtypes.bfloat16
+    nodes = [node("Sub", "x c", "d"), node("Relu", "d", "r"), node("Sqrt", "r", "y")]
+    ends = [value("x", kind, (64,))], [value("y", kind, (64,))]
+    typed = model(nodes, *ends, [weight("c", np.array(256, dtype))], opset=18)
+    rng = np.random.default_rng(3)
+    feeds = [{"x": (256 + rng.uniform(-1, 8, 64)).astype(np.float32)} for _ in range(count)]
+    result = fix(typed, feeds)
+    assert result.met and not result.fp32_nodes
+    assert result.measured.promise is None or result.measured.promise.carried
+
+
 def test_an_interface_that_the_target_lacks_is_fp32(tmp_path: Path) -> None:
     typed = mlp(BRAIN)
     result = fix(typed, samples(typed), target="trt-8.6", out=tmp_path)

@@ -249,6 +249,7 @@ class NoteKind(Enum):
     FOREIGN_DOMAIN, CONTROL_FLOW, READS_BITS = "foreign-domain", "control-flow", "reads-bits"
     FP32_DEFINITION, TABLE, RANDOM, QUANTISATION = "fp32-definition", "table", "random", "quantisation"
     QUANTISED_GROUP, QUANTISES_WEIGHT, CONTAINER = "quantised-group", "quantises-weight", "container"
+    FINE_BIAS = "fine-bias"
     NOT_IN_OPSET, NO_NARROW_FORM, NO_NARROW_KERNEL = "not-in-opset", "no-narrow-form", "no-narrow-kernel"
     SHAPE_ARITHMETIC, POSITION, UNKNOWN_TYPE = "shape-arithmetic", "position", "unknown-type"
     NO_FP32_TENSOR, NOT_ALSO_BF16 = "no-fp32-tensor", "not-also-bf16"

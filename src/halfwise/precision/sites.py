@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import onnx_ir as ir
 
 from halfwise.core.formats import Format, format_of_type
@@ -19,6 +20,8 @@ from halfwise.model.random_draws import draws
 from halfwise.precision.choices import NO_CHOICES, Choices
 
 __all__ = ["Site", "Sites", "bodies_of", "native_format"]
+
+_COARSE = 4  # times smaller than what a format holds with all its bits
 
 
 def native_format(value: ir.Value) -> Format | None:
@@ -140,7 +143,7 @@ class Sites:
     def _site(self, node: ir.Node, index: int, fixed: Note | None) -> Site:
         version = node.version or self.model.opset(node.domain)
         rule = slot_rule(node.op_type, node.domain, version, self.fmt)
-        why = rule.why or fixed or _why_not(node) or self._kept(node)
+        why = rule.why or fixed or _why_not(node, self.fmt) or self._kept(node)
         inputs, outputs = _slots(node, rule) if why is None else ((), ())
         if why is None and not any((*inputs, *outputs)):
             why = Note.of(NoteKind.NO_FP32_TENSOR)
@@ -172,11 +175,13 @@ def bodies_of(node: ir.Node) -> Iterator[ir.Graph]:
             yield from attribute.as_graphs()
 
 
-def _why_not(node: ir.Node) -> Note | None:
+def _why_not(node: ir.Node, fmt: Format) -> Note | None:
     if draws(node):
         return Note.of(NoteKind.RANDOM)
     if node.op_type == "QuantizeLinear" and not node.domain and node.inputs[0] and node.inputs[0].is_initializer():
         return Note.of(NoteKind.QUANTISES_WEIGHT)
+    if _makes_fine_bias(node, fmt):
+        return Note.of(NoteKind.FINE_BIAS, format=fmt.value.upper())
     for value in (*node.inputs, *node.outputs):
         if value is None or not value.name:
             continue
@@ -185,6 +190,17 @@ def _why_not(node: ir.Node) -> Note | None:
         if not isinstance(value.type, ir.TensorType) and node.op_type not in BODIES:  # what else they carry is theirs
             return Note.of(NoteKind.CONTAINER)
     return None
+
+
+def _makes_fine_bias(node: ir.Node, fmt: Format) -> bool:
+    """Whether a scale so small that it has few bits left dequantises INT32 constants: a bias, of many steps."""
+    if node.op_type != "DequantizeLinear" or node.domain:
+        return False
+    steps, scale = (value.const_value if value is not None else None for value in node.inputs[:2])
+    if steps is None or scale is None or steps.dtype is not ir.DataType.INT32:
+        return False
+    sizes = np.abs(scale.numpy().astype(np.float64))
+    return bool(np.any((sizes > 0) & (sizes < fmt.smallest_normal / _COARSE)))
 
 
 def _slots(node: ir.Node, rule: SlotRule) -> tuple[tuple[bool, ...], tuple[bool, ...]]:

@@ -96,7 +96,10 @@ class TypedWriter:
             return
         for attribute in proto.attribute:
             if attribute.name == name:
-                attribute.i = fmt.onnx_type
+                if proto.op_type == "DequantizeLinear":  # its scale is as narrow; ONNX Runtime retypes the node without
+                    proto.attribute.remove(attribute)  # changing what is stated here, and then refuses it
+                else:
+                    attribute.i = fmt.onnx_type
                 return
         if proto.op_type not in _FOLLOWING:
             proto.attribute.add(name=name, type=onnx.AttributeProto.INT, i=fmt.onnx_type)

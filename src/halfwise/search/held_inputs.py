@@ -18,11 +18,12 @@ HELD_OUT_TARGET = 0.9  # of the tolerance: a held-out input nearer to it says th
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """`variants` are all that were made; those in `searched` are held out no more."""
+    """`variants` are all that were made; those in `searched` and `beyond` are held out no more."""
 
     given: Samples
     variants: tuple[Feed, ...] | None = None  # None before they were asked for
     searched: tuple[Feed, ...] = ()
+    beyond: tuple[Feed, ...] = ()  # on which no set of FP32 nodes is worth having
 
     @property
     def search(self) -> tuple[Feed, ...]:
@@ -31,7 +32,8 @@ class Inputs:
     @property
     def held_out(self) -> tuple[Feed, ...]:
         """What was given first."""
-        return (*self.given.validation, *(feed for feed in self.variants or () if feed not in self.searched))
+        taken = (*self.searched, *self.beyond)
+        return (*self.given.validation, *(feed for feed in self.variants or () if feed not in taken))
 
     def with_variants(self, references: References) -> Inputs:
         return self if self.variants is not None else replace(self, variants=of_few(self.given, references))

@@ -32,6 +32,7 @@ from halfwise.search.judge import Judge, Measured, over_all, unseen_bound
 from halfwise.search.jumps import jumping
 from halfwise.search.noise_model import NoiseModel, noise_of_one
 from halfwise.search.prune import Kept, kept_node
+from halfwise.search.quantiser_steps import Movement, beyond_fp16, has_quantisers
 from halfwise.search.repair_selector import RepairSelector, Selection
 from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS, Point, Search
@@ -139,13 +140,29 @@ class HeldOutSearch:
             inputs = inputs.with_variants(self.context.references)
         judged, groups = given, self._worst_first(best, missed, inputs)
         for place, more in enumerate(groups):
-            judged = (*judged, *more)
             if place == 1:  # the worst is met: so are all, most likely
                 self.context.at_once(best.search.sites, [feed for each in groups[1:] for feed in each], decision)
-            missed = over_all([missed, self.context.judge(best.search.sites, more).measure(decision)])
+            found = self.context.judge(best.search.sites, more).measure(decision)
+            if beyond := self._beyond(more, found):
+                inputs = replace(inputs, beyond=(*inputs.beyond, *beyond))
+                if not (more := tuple(feed for feed in more if feed not in beyond)):
+                    continue
+                found = self.context.judge(best.search.sites, more).measure(decision)
+            judged, missed = (*judged, *more), over_all([missed, found])
             if missed.ratio > 1.0 and not final and self._affords_search(best):
                 break  # the others are asked about the next answer
         return inputs, judged, missed
+
+    def _beyond(self, variants: Sequence[Feed], found: Measured) -> tuple[Feed, ...]:
+        """The variants that are missed for steps of quantisers which FP32 takes, too."""
+        missed = {feed: ratio for feed, ratio in zip(variants, found.ratios, strict=True) if ratio > HELD_OUT_TARGET}
+        sites, context = self.context.sites(self.model, self.choices), self.context
+        if not missed or not has_quantisers(sites):
+            return ()
+        feeds = tuple(missed)
+        answers = context.references.of(feeds)
+        movement = Movement(sites, context.emulator, context.question, feeds, answers, context.counter)
+        return beyond_fp16(movement, tuple(missed.values()))
 
     def _affords_search(self, best: Attempt) -> bool:
         """Whether there are runs left for one more search, with an input more."""

@@ -8,8 +8,9 @@ the other step lay halfway between two: its answer is no further from the model 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import onnx
@@ -20,26 +21,28 @@ from halfwise.core.evaluation import evaluate
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import Session
 from halfwise.model.families import STEPS
+from halfwise.model.held_graphs import held_graphs
 from halfwise.model.inputs.feed import Feed
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
-from halfwise.search.judge import Measured, Question
+from halfwise.search.judge import Measured, Question, worst_of
 from halfwise.search.run_counter import RunCounter
 
-__all__ = ["MARGIN", "MOVED", "TF32", "Movement", "OwnMovement", "has_quantisers", "own_movement"]
+__all__ = ["MARGIN", "MOVED", "TF32", "Movement", "OwnMovement", "beyond_fp16", "has_quantisers", "own_movement"]
 
 MOVED = 2.0**-14  # of a value: an eighth of what TF32 rounds, a few times what another order of long sums changes
 TF32 = 2.0**-11
+DRAWS = 8  # of all inputs together: few values lie near half a step, others in each draw
 MARGIN = 1.5  # more steps than TF32 takes are FP16's own
 
 _NO_RANDOM_LIKE = 22  # the first opset whose RandomUniformLike ONNX Runtime does not run; seen with 1.32
 
 
 def has_quantisers(sites: Sites) -> bool:
-    """Whether something computed is quantised in the main graph."""
+    """Whether something computed is quantised."""
     return any(
         node.op_type in STEPS and not node.domain and node.inputs[0] is not None and node.inputs[0].producer()
-        for node in sites.model.graph
+        for node in sites.model.nodes
     )
 
 
@@ -54,15 +57,18 @@ class Movement:
     references: Sequence[dict[str, NDArray[Any]]]
     counter: RunCounter
 
-    def measured(self, by: float) -> Measured:
-        """The error once what enters the quantisers moves by so much."""
+    def measured(self, by: float, draws: int = 1) -> Measured:
+        """The error once what enters the quantisers moves by so much: the worst of several draws, for each input."""
         written = self.emulator.write(Assignment(self.sites, {}))
         proto = onnx.ModelProto()
         proto.CopyFrom(written.proto)
-        _move(proto.graph, by, self.sites.model.opset())
+        _move(proto.graph, by, self.sites.model.opset(), count())
         weights = {weight.name: self.emulator.weights.of(weight) for weight in written.weights}
         session = Session(proto, weights, device=self.emulator.device, redraw=False)
-        self.counter.add(len(self.feeds))
+        self.counter.add(draws * len(self.feeds))
+        return worst_of([self._drawn(session) for _ in range(draws)])
+
+    def _drawn(self, session: Session) -> Measured:
         wide = (widen_feeds(feed) for feed in self.feeds)
         answers = (session.run({name: feed[name] for name in session.input_names}) for feed in wide)
         question = self.question
@@ -79,10 +85,18 @@ class OwnMovement:
     as_tf32: float
 
 
-def own_movement(movement: Movement) -> OwnMovement:
-    seen, tf32 = movement.measured(MOVED), movement.measured(TF32)
+def own_movement(searched: Movement, given: Movement) -> OwnMovement:
+    """Of the inputs searched, and of all that were given."""
+    seen, tf32 = searched.measured(MOVED), given.measured(TF32, -(-DRAWS // len(given.feeds)))
     bounds = (bound for bound in (seen.unseen_bound, tf32.unseen_bound) if math.isfinite(bound))
     return OwnMovement(seen.ratio, seen.unseen_bound, _two_digits(MARGIN * max(bounds, default=0.0)))
+
+
+def beyond_fp16(movement: Movement, ratios: Sequence[float]) -> tuple[Feed, ...]:
+    """The inputs on which FP16, whose errors are given, takes no more steps than TF32: FP32 nodes are not for them."""
+    moved = movement.measured(TF32, DRAWS // 2).ratios
+    told = zip(movement.feeds, ratios, moved, strict=True)
+    return tuple(feed for feed, ratio, steps in told if ratio <= MARGIN * steps)
 
 
 def _two_digits(value: float) -> float:
@@ -91,12 +105,15 @@ def _two_digits(value: float) -> float:
     return round(math.ceil(value / unit) * unit, 12)
 
 
-def _move(graph: onnx.GraphProto, by: float, opset: int) -> None:
+def _move(graph: onnx.GraphProto, by: float, opset: int, numbers: Iterator[int]) -> None:
     nodes = list[onnx.NodeProto]()
-    for index, node in enumerate(graph.node):
+    for node in graph.node:
+        for body in held_graphs(node):
+            _move(body, by, opset, numbers)
         if node.op_type in STEPS and not node.domain:
-            factor, moved = f"halfwise:factor{index}", f"halfwise:moved{index}"
-            nodes += (_factors if opset < _NO_RANDOM_LIKE else _signs)(node.input[0], factor, by, index)
+            number = next(numbers)
+            factor, moved = f"halfwise:factor{number}", f"halfwise:moved{number}"
+            nodes += (_factors if opset < _NO_RANDOM_LIKE else _signs)(node.input[0], factor, by, number)
             nodes.append(helper.make_node("Mul", [node.input[0], factor], [moved]))
             node.input[0] = moved
         nodes.append(node)

@@ -7,6 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from halfwise.core.formats import Format
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.streamed import answered
 from halfwise.model.inputs.feed import Feed
@@ -48,6 +49,11 @@ class References:
     @property
     def model(self) -> Model:
         return self._fp32.sites.model
+
+    @property
+    def interface(self) -> Mapping[str, Format]:
+        """The narrow formats in which the answers' model takes its inputs."""
+        return self.model.interface if self._original is None else {}
 
     def keeping(self, sites: Sites) -> References:
         """The same answers, of what is judged in the model of `sites` alone."""

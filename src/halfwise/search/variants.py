@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import is_float
+from halfwise.model.inputs.as_taken import as_taken
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.rollout import Trajectory
 from halfwise.model.inputs.samples import Samples, content_of
@@ -112,6 +113,7 @@ def _origin(feed: Feed) -> int:
 def _running(feeds: Sequence[Feed], references: References) -> tuple[Feed, ...]:
     """Those that FP32 takes of variants, whose values nobody gave. All at once first: of a large model each weight is
     read once for them."""
+    feeds = [as_taken(feed, references.interface) for feed in feeds]
     try:
         references.of(feeds)
     except InputError:

@@ -73,6 +73,7 @@ REASONS = {
     NoteKind.RANDOM: "its result is random",
     NoteKind.QUANTISATION: "quantisation scales are FP32 in this opset",
     NoteKind.QUANTISES_WEIGHT: "quantises a weight, once, before anything runs",
+    NoteKind.FINE_BIAS: "makes a bias, which is constant, from integers; {format} rounds their scale too coarsely",
     NoteKind.QUANTISED_GROUP: "a Cast here would take a group of quantised nodes apart that runs as one kernel",
     NoteKind.CONTAINER: "reads or writes a sequence or an optional",
     NoteKind.NOT_IN_OPSET: "operator {subject} is not in opset {version}",

@@ -25,6 +25,7 @@ from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.profiles import WIDE, Profile, worst_case_profiles
 from halfwise.emulation.profiles.caveats import caveats
 from halfwise.emulation.stepper import Stepper
+from halfwise.model.inputs.as_taken import samples_as_taken
 from halfwise.model.inputs.rollout import executions, trajectories
 from halfwise.model.inputs.samples import Samples, load_samples
 from halfwise.model.inputs.split import split
@@ -101,6 +102,8 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     sizes = sizes_that_run(request.model, request.inputs, emulator)
     states = None if request.rollout is None else request.rollout.states
     samples = load_samples(request.model.inputs, request.inputs, sizes=sizes, states=states)
+    if request.original is None:
+        samples = samples_as_taken(samples, request.model.interface)
     effects = _effects(request, samples)
     saving = saving_runs(request.model, samples) if request.saving_runs is None else request.saving_runs
     counter = RunCounter(saving, request.max_runs)

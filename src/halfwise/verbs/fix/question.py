@@ -187,8 +187,11 @@ def questions(
     stated = Question(asked.tolerance, request.metric, len(asked.samples.all), margin)
     if not has_quantisers(asked.sites):
         return Questions(stated)
-    answers = asked.references.of(searched)
-    moves = own_movement(Movement(asked.sites, emulator, stated, searched, answers, counter))
+    movements = (
+        Movement(asked.sites, emulator, stated, feeds, asked.references.of(feeds), counter)
+        for feeds in (searched, asked.samples.all)
+    )
+    moves = own_movement(*movements)
     if moves.as_tf32 <= 1.0:
         return Questions(stated)
     if 1.0 < moves.fp32 < math.inf:
