@@ -19,7 +19,7 @@ __all__ = ["IdleRepairs"]
 @dataclass(frozen=True, eq=False)
 class IdleRepairs:
     """Of answers beside `plain`, the one without repairs. `attempt` searches with repairs, from names of FP32 nodes
-    that are enough; `affords` tells whether there are runs left for it."""
+    that are enough; `affords` tells whether there are runs left for it, and `affords_anew` for a search behind it."""
 
     plain: Attempt
     context: EvaluationContext
@@ -27,15 +27,17 @@ class IdleRepairs:
     choices: Choices
     attempt: Callable[[RepairSet, frozenset[str], Attempt | None], Attempt | None]
     affords: Callable[[Attempt], bool]
+    affords_anew: Callable[[Attempt], bool]
     notify: Callable[[str], None]
 
     def left_out(self, current: Attempt) -> Attempt:
-        """Leave out each rule, the last first, then places away from the nodes that needed help, that is not missed."""
+        """Leave out each rule, the last first, then places away from the nodes that needed help, that is not missed.
+        Places take many runs and save no node: a search anew, where a held-out input asks for it, comes first."""
         needy = {node.name for node in self.plain.solution.keep}
         for group in reversed(by_rule(current.repairs).values()):
             current = self._without(current, group) or current
         waiting = [tuple(entry for entry in current.repairs if needy.isdisjoint(entry[1].nodes))]
-        while waiting:
+        while waiting and self.affords_anew(current):
             group = waiting.pop()
             trial = self._without(current, group) if group else None
             if trial is None and len(group) > 1:  # the idle ones among them, by halving

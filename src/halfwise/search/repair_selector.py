@@ -110,7 +110,7 @@ class RepairSelector:
         healed = self.attempt(every)
         if healed is None or healed.solution.keep:
             return None
-        final, seen = self._without_idle(healed, plain), self.context.seen(search.sites, self.feeds).ranges()
+        final, seen = self._idle(plain).left_out(healed), self.context.seen(search.sites, self.feeds).ranges()
         return Selection(final, applied_repairs(final, plain), diagnosis_of(plain, seen))
 
     def _compared(self, rules: Sequence[Rule]) -> Selection:
@@ -129,8 +129,8 @@ class RepairSelector:
             if better is None:
                 break
             current = better
-        diagnosis = diagnosis_of(plain, seen)
-        final = self._idle(plain).left_out_at_ends(pruned(self._without_idle(current, plain)))
+        diagnosis, idle = diagnosis_of(plain, seen), self._idle(plain)
+        final = idle.left_out_at_ends(pruned(idle.left_out(current)))
         without = self._without_any(plain, final)
         if without is not None and not saves(final, without):
             return Selection(sped(without), (), diagnosis)
@@ -191,8 +191,6 @@ class RepairSelector:
             table=self.context.table(sites, self.feeds),
             walks=self.context.walks,
         )
-
-    # -- trying -----------------------------------------------------------------------------------------------------
 
     def _worth_trying(self, current: Attempt, rules: Sequence[Rule], few: Sequence[Feed]) -> RepairSet:
         """Where rules hold over all inputs; nothing where none promises anything by what is known of a few of them."""
@@ -348,13 +346,22 @@ class RepairSelector:
         return best
 
     def _affords_attempt(self, base: Attempt) -> bool:
-        """Whether there are runs left for one more search, and for what tells whether it is worth one. Once it is worth
-        one where much stays in FP32, where bodies are searched, which takes many runs, and for overflows inside."""
-        judge, walk = base.search.judge, self.context.walks.passes
-        more = walk + len(self.feeds) + 2 * FAITHFUL_ON
+        """Whether runs are left for one more search, and for what tells whether it is worth one. Once it is worth one
+        where much stays in FP32, where bodies are searched, which takes many runs, and for overflows inside."""
+        judge = base.search.judge
         much = bool(base.model.bodies) or len(base.solution.keep) >= MUCH * len(base.search.sites.free)
         once = (much and not base.repairs) or bool(base.search.overflowing)
-        return (once or not judge.spent) and judge.affords(Untried.REPAIRS, 1 + LEAST_SETS, more)
+        return (once or not judge.spent) and judge.affords(Untried.REPAIRS, 1 + LEAST_SETS, self._looks)
+
+    def _affords_anew(self, base: Attempt) -> bool:
+        """Whether runs are left for a search that heeds a held-out input, if this one's answer misses any."""
+        judge = base.search.judge
+        return not judge.counter.spent(judge.executions, (1 + LEAST_SETS) * judge.executions + self._looks)
+
+    @property
+    def _looks(self) -> float:
+        """What a search takes before it measures a set, in executions."""
+        return self.context.walks.passes + len(self.feeds) + 2 * FAITHFUL_ON
 
     def _promising(self, base: Attempt, repairs: RepairSet, part: bool = False) -> frozenset[str] | None:
         """Two short runs on the worst sample: less error in FP16 throughout, or enough with fewer FP32 nodes.
@@ -388,9 +395,6 @@ class RepairSelector:
             return None
         return frozenset(node.name or "" for node in keep if wide or apart)
 
-    def _without_idle(self, current: Attempt, plain: Attempt) -> Attempt:
-        return self._idle(plain).left_out(current)
-
     def _idle(self, plain: Attempt) -> IdleRepairs:
-        asked = self.context, self.feeds, self.choices
-        return IdleRepairs(plain, *asked, self.attempt, self._affords_attempt, self.notify)
+        affords = self._affords_attempt, self._affords_anew
+        return IdleRepairs(plain, self.context, self.feeds, self.choices, self.attempt, *affords, self.notify)

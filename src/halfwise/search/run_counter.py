@@ -91,8 +91,9 @@ class RunCounter:
         """The model executions that may be spent, where a pass is over so many samples."""
         return math.inf if self.budget is not None else max(self.most_passes - KEPT_BACK, 0.0) * samples
 
-    def spent(self, samples: int) -> bool:
-        return self.samples >= self.most(samples)
+    def spent(self, samples: int, more: float = 0.0) -> bool:
+        """Or would be, after so many executions more."""
+        return self.samples + more >= self.most(samples)
 
     def within(self, samples: float) -> bool:
         """Whether a job with so many executions more takes no more passes than may go into saving nodes."""
