@@ -90,5 +90,5 @@ def test_a_large_file_runs_as_written(tmp_path: Path) -> None:
     typed = write_typed(Assignment(Sites(load(proto)), {}), path).path
     feed = {"x": np.ones((1, 2048), np.float32)}
     (found,) = run_as_written(typed, [feed], 60.0)
-    plain = ort.InferenceSession(str(typed), providers=["CPUExecutionProvider"]).run(None, feed)[0]
-    assert np.array_equal(found["y"], plain)
+    exact = weight.astype(np.float64).sum(axis=0)
+    assert np.allclose(found["y"][0], exact, rtol=0, atol=2.0**-20 * float(np.abs(weight).sum(axis=0).max()))

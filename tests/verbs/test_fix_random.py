@@ -15,6 +15,8 @@ from halfwise import fix, gate, verify
 from halfwise.backends.as_written import run_as_written
 from halfwise.core.notes import NoteKind
 from halfwise.emulation.ort import Session
+from halfwise.model.model import load
+from halfwise.precision.sites import Sites
 from tests.models.build import model, node, value, weight
 from tests.support.messages import kinds, only
 
@@ -79,7 +81,7 @@ def test_each_random_node_draws_its_own_numbers_and_every_sample_the_same(tmp_pa
         opset=15,
     )
     onnx.save(given, tmp_path / "noise.onnx")
-    first, second = run_as_written(tmp_path / "noise.onnx", FEEDS[:2], 60.0, random=True)
+    first, second = run_as_written(tmp_path / "noise.onnx", FEEDS[:2], 60.0, Sites(load(given)))
     assert np.array_equal(first["a"], second["a"]) and not np.array_equal(first["a"], first["b"])
     assert NoteKind.RANDOM_NODE in kinds(fix(given, FEEDS).notes)
 

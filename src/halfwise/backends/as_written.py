@@ -1,4 +1,4 @@
-"""Runs a written model as anybody would: ONNX Runtime's CPU provider with its own defaults, in a child process.
+"""Runs a written model as anybody would: ONNX Runtime's CPU provider, optimised as by default, in a child process.
 
 Native code may crash on a model, and a crash there is an answer here.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,11 @@ from halfwise.core.child.arrays import Arrays
 from halfwise.core.child.kept import ask
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.child.worker import ChildDied, ChildFailed
+
+if TYPE_CHECKING:  # the child has no use for them
+    import onnx_ir as ir
+
+    from halfwise.precision.sites import Sites
 
 __all__ = ["NoKernel", "run_as_written", "serve", "typed_as"]
 
@@ -36,14 +41,20 @@ class NoKernel(BackendFailure):
 
 
 def run_as_written(
-    model: Path, feeds: Sequence[Feed], time_limit_s: float, *, random: bool = False
+    model: Path, feeds: Sequence[Feed], time_limit_s: float, sites: Sites | None = None
 ) -> tuple[dict[str, NDArray[Any]], ...]:
-    """The outputs for every sample; nodes of a `random` model draw what they draw in an emulation.
+    """The outputs for every sample; random nodes of the `sites` that it was written of draw what they draw in an
+    emulation.
 
     Raises NoKernel, or BackendFailure where it cannot be loaded or run.
     """
+    nodes = sites.model.nodes if sites is not None else ()
+    asked = {
+        "model": str(model.resolve()),
+        "random": sites is not None and sites.random is not None,
+        "packed": any(map(_packed_otherwise, nodes)),
+    }
     try:
-        asked = {"model": str(model.resolve()), "random": random}
         told = ask(f"{__name__}:serve", asked, feeds, time_limit_s=time_limit_s)
     except ChildDied as died:
         raise BackendFailure(f"it {died.ended.describe()}") from died
@@ -53,12 +64,19 @@ def run_as_written(
     return tuple(dict(each) for each in told.arrays)
 
 
+def _packed_otherwise(node: ir.Node) -> bool:
+    """Whether the provider may compute it otherwise once it has packed its weight, as products of 4-bit tables."""
+    return bool(node.domain) or node.op_type == "DequantizeLinear"
+
+
 def serve(request: Request) -> Answer:
     """What the child does."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    if not request.data["packed"]:  # it takes longer than the few runs
+        options.add_session_config_entry("session.disable_prepacking", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # threads that wait take no core meanwhile
     sessions = _begun(Path(request.data["model"]), options, random=request.data["random"])
     names = [value.name for value in sessions.first.get_outputs()]

@@ -68,8 +68,7 @@ def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -
     request.notify("running the written model with ONNX Runtime")
     prepared.context.stepper.rest()
     try:
-        random = candidate.decision.sites.random is not None
-        outputs = run_as_written(typed.path, feeds, TIME_LIMIT_S, random=random)
+        outputs = run_as_written(typed.path, feeds, TIME_LIMIT_S, candidate.decision.sites)
     except NoKernel as error:
         return Delivered(None, note=Note.of(NoteKind.DELIVERED_NOT_RUN, why=runtime_reason(error)))
     except BackendFailure as error:
@@ -87,7 +86,7 @@ def beside_fp32(prepared: Prepared, candidate: Candidate, delivered: Delivered) 
         path = folder / "model.onnx"
         write_typed(Assignment(sites, {}), path)
         try:
-            run_as_written(path, feeds, TIME_LIMIT_S, random=sites.random is not None)
+            run_as_written(path, feeds, TIME_LIMIT_S, sites)
         except BackendFailure as error:
             note = Note.of(NoteKind.DELIVERED_FAILS_IN_FP32, why=runtime_reason(error))
             return replace(delivered, counts=False, note=note)

@@ -61,7 +61,7 @@ def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedb
             prepared.context.stepper.rest()
             try:
                 seconds = max(1.0, until - time.monotonic())
-                outputs = run_as_written(path, feeds, seconds, random=decision.sites.random is not None)
+                outputs = run_as_written(path, feeds, seconds, decision.sites)
             except NoKernel:
                 return not delivered.refutes
             except BackendFailure:
