@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-from halfwise.core.freed_memory import large_pages
-
 _OURS = """
 import ctypes, threading
 from halfwise.core.freed_memory import give_back_memory
@@ -42,14 +40,3 @@ def test_what_a_thread_freed_goes_back() -> None:
     most, before, after = (int(each) / 1024 for each in told)
     assert most - before > 16
     assert after - before < 4
-
-
-def test_a_child_takes_large_pages_unless_its_user_said_how(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    monkeypatch.setattr(sys, "platform", "linux")
-    assert large_pages() == {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0")
-    assert large_pages() == {}
-    monkeypatch.delenv("GLIBC_TUNABLES")
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert large_pages() == {}

@@ -1,16 +1,12 @@
-"""How the C library keeps memory: what was freed is given back to the system, and what is large lies in large pages."""
+"""Gives memory back to the system that was freed: the C library keeps it, cut into pieces by what still lives."""
 
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 
-__all__ = ["give_back_memory", "large_pages", "one_heap"]
-
-_TUNABLES = "GLIBC_TUNABLES"
+__all__ = ["give_back_memory", "one_heap"]
 
 _M_ARENA_MAX = -8  # of glibc's malloc.h
 
@@ -28,11 +24,3 @@ def one_heap() -> None:
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
-
-
-def large_pages() -> Mapping[str, str]:
-    """An environment in which a program's heap asks the kernel for pages of 2 MB: it fills each as a whole, where 512
-    small ones stop the program 512 times."""
-    if sys.platform != "linux" or _TUNABLES in os.environ:
-        return {}
-    return {_TUNABLES: "glibc.malloc.hugetlb=1"}

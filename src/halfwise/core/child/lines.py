@@ -13,7 +13,6 @@ from threading import Thread
 from typing import IO, Any
 
 from halfwise.core.child import process
-from halfwise.core.freed_memory import large_pages
 
 __all__ = ["Lines", "python_command"]
 
@@ -32,8 +31,7 @@ class Lines:
         def live() -> None:
             """On Linux a child ends with the thread that started it, so that thread lives as long as the child."""
             try:
-                told = {**large_pages(), **(environment or {})}
-                child = process.start(command, log_path=log_path, environment=told, piped=True)
+                child = process.start(command, log_path=log_path, environment=environment, piped=True)
             except Exception as error:
                 started.put(error)
                 return

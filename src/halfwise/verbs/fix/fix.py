@@ -41,6 +41,7 @@ from halfwise.verbs.fix.arguments import (
     target_of,
     texts_of,
 )
+from halfwise.verbs.fix.budget import MOST_BYTES_RUN
 from halfwise.verbs.fix.original import with_original
 from halfwise.verbs.fix.own_operators import read_by
 from halfwise.verbs.fix.request import FixRequest
@@ -123,9 +124,9 @@ def fix(
         check_given(plan, stated=profile is not None, changed=bool(keep or force))
     if engine is not None:
         check_by_engine(emulated)
-    if folder is not None:
-        ready(as_written.__name__)  # what runs the written model loads its libraries beside all that comes before
     loaded = fp32_model(model if isinstance(model, Model) else load_to_run(model))
+    if folder is not None and loaded.weight_bytes <= MOST_BYTES_RUN:
+        ready(as_written.__name__)  # what runs the written model loads its libraries beside all that comes before
     original = None if reference is None else with_original(loaded, reference)
     if original is not None:
         loaded = original.weights.model
