@@ -58,7 +58,9 @@ class Later(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
-        return getattr(import_module(self.__name__), name)
+        found = getattr(import_module(self.__name__), name)
+        setattr(self, name, found)  # it may be asked for thousands of times
+        return found
 
 
 def put_off_for_onnx_ir() -> None:

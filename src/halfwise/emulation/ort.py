@@ -160,7 +160,7 @@ class Session:
             # Only a session that was never run begins with the seeds.
             session = self._session if self._redrawn is None else self._start(self._redrawn)
             with guarded(self._running, partial(_shapes, feeds)):
-                if self._by_bits or self._packed or any(isinstance(array, ort.OrtValue) for array in feeds.values()):
+                if self._by_bits or self._packed or ort.OrtValue in map(type, feeds.values()):
                     results = [array_of(value) for value in session.run_with_ort_values(names, self._values(feeds))]
                 else:
                     results = session.run(names, dict(feeds))
