@@ -8,6 +8,7 @@ import math
 import re
 import runpy
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,8 @@ def script_of(page: Path) -> Path:
     return ROOT / script
 
 
-def printed_by(script: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def printed_by(script: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))  # where an example leaves its model
     monkeypatch.setattr(sys, "path", [str(script.parent), *sys.path])
     monkeypatch.setattr(sys, "argv", [str(script)])
     with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -38,11 +40,11 @@ def numbers(text: str) -> list[float]:
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
-def test_a_tutorial_shows_what_its_script_prints(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tutorial_shows_what_its_script_prints(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if page.stem == "fused-attention" and not rtx.available():
         pytest.skip("TensorRT-RTX is not installed (the rtx extra): nothing is compiled")
     (shown,) = re.findall(r"```text\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
-    printed = printed_by(script_of(page), monkeypatch)
+    printed = printed_by(script_of(page), tmp_path, monkeypatch)
     assert [NUMBER.sub("#", line) for line in printed.splitlines()] == [
         NUMBER.sub("#", line) for line in shown.splitlines()
     ]
@@ -58,7 +60,7 @@ def test_every_script_has_a_tutorial_and_stands_in_the_list() -> None:
         assert f"]({page.name})" in index and f"`examples/{script_of(page).name}`" in index
 
 
-def test_without_the_compiler_the_example_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_compiler_the_example_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rtx, "available", lambda: False)
-    printed = printed_by(ROOT / "examples" / "fused_attention.py", monkeypatch)
+    printed = printed_by(ROOT / "examples" / "fused_attention.py", tmp_path, monkeypatch)
     assert "not compiled: " in printed and "rtx" in printed.rpartition("not compiled: ")[2]
