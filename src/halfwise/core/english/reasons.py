@@ -62,7 +62,9 @@ REASONS = {
     NoteKind.KEEPS_EXPANDABLE: (
         "ONNX Runtime has no FP16 kernel for {subject} in this form, and the steps that replace it fail"
     ),
-    NoteKind.KEEPS_CPU_RIGHT: "ONNX Runtime's CPU provider computes {subject} wrong in this form in FP16",
+    NoteKind.KEEPS_CPU_RIGHT: (
+        "run by ONNX Runtime's CPU provider, the model as written misses the tolerance with {subject} in FP16 here"
+    ),
     NoteKind.KEEPS_CUDA_RIGHT: "ONNX Runtime's CUDA provider computes {subject} wrong in this form in FP16",
     NoteKind.OWN_KERNELS_MISS: "in FP16 its kernels would miss the tolerance, judged by their names: {kernels}",
     NoteKind.FOREIGN_DOMAIN: "operator of the domain {subject!r}, whose types are not known",

@@ -72,8 +72,8 @@ def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedb
             misses.extend([] if verdict.met else [verdict])
             return verdict.met
 
-    does = "computes wrong" if delivered.refutes else "does not run"
-    request.notify(f"looking for the nodes that ONNX Runtime {does} in FP16")
+    does = "misses the tolerance" if delivered.refutes else "does not run"
+    request.notify(f"looking for the nodes with which ONNX Runtime {does} in FP16")
     if not runs(may):
         return _own_doing(decision.sites.model, misses[0]) if misses and not stated else None
     wanted = fewest(may, runs, until)
