@@ -10,10 +10,16 @@ import pytest
 from numpy.typing import NDArray
 
 from halfwise import fix
+from halfwise.core.formats import Format
 from halfwise.core.notes import NoteKind
 from halfwise.emulation.emulate import Emulator
+from halfwise.model.inputs.feed import Feed
+from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.decision import Decision
+from halfwise.precision.sites import Sites
 from halfwise.search.held_out import HeldOutSearch
+from halfwise.search.near_choices import TRIALS, wavering
 from halfwise.search.run_counter import RunCounter
 from halfwise.search.unseen_bound import bound_alone, bound_for_unseen, inputs_wanted
 from halfwise.verbs.fix.result import FixResult
@@ -145,3 +151,42 @@ def test_inputs_that_cannot_carry_the_promise_are_told_how_many_would() -> None:
     assert result.promise is not None and not result.promise.carried
     assert len(told) == 1 and told[0].values["bound"] > 1
     assert NoteKind.UNSEEN_MAY_MISS not in kinds(fix(made, given, tolerance=f"y:rel_l2<={3 * worst}", **asked).notes)
+
+
+def steps(compared: str) -> onnx.ModelProto:
+    """Steps of a thing that FP16 rounds, or of one that it does not."""
+    nodes = [node("Mul", "x k", "h"), node("Round", compared, "s"), node("Add", "s h", "y")]
+    shape = (1, 120)
+    return model(nodes, [value("x", shape=shape)], [value("y", shape=shape)], [weight("k", np.float32(3.1))])
+
+
+def far_from_half(seed: int) -> dict[str, NDArray[Any]]:
+    """Numbers whose product with 3.1 lies far from where it would be rounded to another."""
+    h = np.random.default_rng(seed).uniform(-4.0, 4.0, 240)
+    kept = h[np.abs(h - np.floor(h) - 0.5) > 0.01][:120]
+    return {"x": (kept / 3.1).astype(np.float32)[None]}
+
+
+def test_a_choice_that_turns_for_inputs_near_those_given_is_told() -> None:
+    given = [far_from_half(seed) for seed in range(4)]
+    made = fix(steps("h"), given, tolerance="y:max_abs<=0.5")
+    assert made.met and made.promise is not None and not made.promise.carried
+    (told,) = (note for note in made.notes if note.kind is NoteKind.UNSEEN_CHOICES)
+    assert told.subject == "n_s" and told.values["op"] == "Round"
+    assert 1 <= told.values["count"] <= told.values["inputs"] == TRIALS - len(given)
+    assert 1.9 < told.values["bound"] < 2.2  # a step of 1 where 0.5 is allowed, and a rounding
+
+
+def test_nothing_is_looked_at_where_what_is_compared_has_no_error() -> None:
+    """The input is not rounded: it stays FP32, as does the node that it goes to."""
+    sites = Sites(load(steps("x")))
+    feed = Feed(0, far_from_half(0))
+    emulator, runs = Emulator(), RunCounter()
+    rounding = next(each for each in sites.all if each.op == "Round").node
+    exact = Decision(sites, {each.node: Format.FP32 for each in sites.all}, Format.FP32)
+    assert wavering(exact, emulator, feed, runs) is None
+    sites = Sites(load(steps("h")))
+    found = wavering(Decision(sites, {}, Format.FP32), emulator, feed, runs)
+    assert found is not None and found.op_type == rounding.op_type
+    every = Decision(sites, {each.node: Format.FP32 for each in sites.all}, Format.FP32)
+    assert wavering(every, emulator, feed, runs) is None and runs.samples == 4

@@ -62,6 +62,7 @@ class NoteKind(Enum):
     UNSEEN_TRAJECTORIES = "unseen-trajectories"
     UNSEEN_SCATTERS = "unseen-scatters"
     UNSEEN_SIZE = "unseen-size"
+    UNSEEN_CHOICES = "unseen-choices"
     RUNS_SPENT = "runs-spent"
     BEST_SO_FAR = "best-so-far"
     RUNS_RAISED = "runs-raised"

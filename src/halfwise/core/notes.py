@@ -41,6 +41,7 @@ _WARNINGS = frozenset(
         NoteKind.UNSEEN_TRAJECTORIES,
         NoteKind.UNSEEN_SCATTERS,
         NoteKind.UNSEEN_SIZE,
+        NoteKind.UNSEEN_CHOICES,
         NoteKind.BEST_SO_FAR,
         NoteKind.RUNS_RAISED,
         NoteKind.PLAN_UPDATED,
@@ -128,6 +129,7 @@ CAUTIONS = frozenset(
         NoteKind.UNSEEN_TRAJECTORIES,
         NoteKind.UNSEEN_SCATTERS,
         NoteKind.UNSEEN_SIZE,
+        NoteKind.UNSEEN_CHOICES,
         NoteKind.SYNTHETIC,
     }
 )

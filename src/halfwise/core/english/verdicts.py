@@ -27,6 +27,10 @@ VERDICTS = {
         "About 5% of similar inputs may miss the tolerance (error up to {bound:number} times the allowed one). "
         "More inputs would not change that; --margin 1 aims at half the tolerance."
     ),
+    NoteKind.UNSEEN_CHOICES: (
+        "{count} of {inputs} inputs near those given miss the tolerance (error up to {bound:number} times the allowed "
+        "one): {op} {subject!r} chooses between near equals."
+    ),
     NoteKind.UNSEEN_SIZE: (
         "The loudest input made louder, or the quietest quieter, misses the tolerance (error {bound:number} times the "
         "allowed one). Give the loudest and the quietest inputs that you expect."
