@@ -1,6 +1,7 @@
 """What TensorRT's parser reads as constants only, and nodes compute from constants alone: computed once, and stored.
 
-These are axes of reductions, and weights that BatchNormalization in training mode standardises, which it reads nowhere.
+These are axes of reductions and windows, and the results of operators that it reads nowhere: weights that
+BatchNormalization in training mode standardises, mel filters, what an antialiased Resize makes of a unit matrix.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from halfwise.repair.graph_edit import GraphEdit
 
 __all__ = ["with_needed_constants"]
 
-_AXES = 1  # the slot
+_AXES, _WINDOW = 1, 2  # the slots
+_TABLES = frozenset({"MelWeightMatrix", "HannWindow", "HammingWindow", "BlackmanWindow"})
 
 
 def with_needed_constants(model: Model) -> Model:
@@ -45,7 +47,15 @@ def _needed(node: ir.Node) -> ir.Value | None:
     """What has to be a constant there, where a node makes it."""
     if node.domain:
         return None
-    if node.op_type == "BatchNormalization" and attribute(node, "training_mode", 0):
+    if _unread(node):
         return None if node.outputs[0].is_graph_output() else node.outputs[0]
-    axes = node.inputs[_AXES] if node.op_type in REDUCTIONS and len(node.inputs) > _AXES else None
-    return axes if axes is not None and axes.producer() is not None else None
+    slot = _AXES if node.op_type in REDUCTIONS else _WINDOW if node.op_type == "STFT" else None
+    value = node.inputs[slot] if slot is not None and slot < len(node.inputs) else None
+    return value if value is not None and value.producer() is not None else None
+
+
+def _unread(node: ir.Node) -> bool:
+    made_once = {"BatchNormalization": "training_mode", "Resize": "antialias"}
+    if node.op_type in made_once:
+        return bool(attribute(node, made_once[node.op_type], 0))
+    return node.op_type in _TABLES

@@ -17,6 +17,13 @@ DEPLOYING = {
     NoteKind.OWN_NOT_READ: (
         "{subject} does not read operators of ONNX Runtime's own, so they are written in ONNX's: {ops:plain}."
     ),
+    NoteKind.STANDARD_NOT_READ: (
+        "{subject} does not read {ops:plain} in the model's form, so products with constants are written instead."
+    ),
+    NoteKind.NOT_WRITTEN_OUT: (
+        "{subject} does not read {nodes:list}, and they are written out only with fixed sizes and constants of up to "
+        "4 million elements: export fixed sizes, or move them out of the model."
+    ),
     NoteKind.QUANTISED_NOT_READ: (
         "{subject} reads only tensors quantised to {types:plain} with zero points of 0, unlike those of node {node!r}. "
         "Its build ends there: quantise again, symmetric, to INT8."
