@@ -113,7 +113,9 @@ class Steps:
         key = sha256(tensor.SerializeToString(deterministic=True)).digest()
         if key not in self._constants:
             held = ir.tensor(tensor, name=name)
-            value = ir.Value(name=name, const_value=held, type=ir.TensorType(held.dtype), shape=ir.Shape(held.shape))
+            value = ir.Value(
+                name=name, const_value=held, type=ir.TensorType(held.dtype), shape=ir.Shape(held.shape.numpy())
+            )
             self._model.graph.register_initializer(value)
             self._constants[key] = value
         return self._constants[key]

@@ -30,7 +30,8 @@ def _col2im(write: StepWriter, inputs: Sequence[str]) -> Mapping[int, str] | Non
     room = [size + pads[at] + pads[at + count] - spread[at] for at, size in enumerate(image)]
     blocks = [left // stride + 1 for left, stride in zip(room, strides, strict=True)]
     kernel = np.zeros((places, 1, *spread))  # with holes: dilation beside strides has no kernel everywhere
-    kernel[(slice(None), 0, *(slice(None, None, apart) for apart in dilations))] = np.eye(places).reshape(-1, *block)
+    spots = np.indices(block).reshape(count, places) * np.array(dilations)[:, None]
+    kernel[(np.arange(places), 0, *spots)] = 1
     laid = write.op(
         "ConvTranspose",
         shaped(write, inputs[0], -1, places, *blocks),
@@ -56,11 +57,8 @@ def _resize(write: StepWriter, inputs: Sequence[str]) -> Mapping[int, str] | Non
         made = int(factor) if slot == _SIZES else math.floor(size * factor)
         if size * max(size, made) > LARGEST:
             return None
-        matrix = shaped(write, _resized(write, size, slot, factor), size, made)
-        if axis == rank - 1:
-            result = write.op("MatMul", result, matrix)
-        else:
-            result = write.op("MatMul", write.op("Transpose", matrix, perm=[1, 0]), result)
+        matrix = _resized(write, size, axis - rank, slot, factor)
+        result = write.op("MatMul", *((result, matrix) if axis == rank - 1 else (matrix, result)))
     return {0: result}
 
 
@@ -71,10 +69,7 @@ def _asked(node: ir.Node, dims: Sequence[int | None]) -> dict[int, tuple[int, fl
     if len(given) != 1:
         return dict.fromkeys(range(rank), (_SIZES, 0))
     ((slot, numbers),) = given.items()
-    axes = [
-        axis % rank
-        for axis in _whole_numbers(node.attributes["axes"].value if "axes" in node.attributes else range(rank))
-    ]
+    axes = [axis % rank for axis in _sizes(node, "axes", list(range(rank)))]
     same = [1.0 if slot == _SCALES else dims[axis] for axis in axes]
     return {
         axis: (slot, each)
@@ -83,15 +78,13 @@ def _asked(node: ir.Node, dims: Sequence[int | None]) -> dict[int, tuple[int, fl
     }
 
 
-def _resized(write: StepWriter, size: int, slot: int, factor: float) -> str:
-    """What a resize along the last axis makes of each of its places."""
-    unit = write.constant(np.eye(size).reshape(1, 1, size, size))
-    if slot == _SIZES:
-        wanted = write.constant([1, 1, size, factor], np.int64)
-    else:
-        wanted = write.constant([1, 1, 1, factor])
+def _resized(write: StepWriter, size: int, axis: int, slot: int, factor: float) -> str:
+    """What a resize along this axis makes of a unit matrix."""
+    wanted = np.array([size, size] if slot == _SIZES else [1.0, 1.0])
+    wanted[axis] = factor
+    unit, wish = write.constant(np.eye(size)), write.constant(wanted, np.int64 if slot == _SIZES else np.float32)
     kept = {name: each.value for name, each in write.node.attributes.items() if name != "axes"}
-    return write.op("Resize", unit, *[""] * (slot - 1), wanted, **kept)
+    return write.op("Resize", unit, *[""] * (slot - 1), wish, **kept)
 
 
 def _depends_on_more(node: ir.Node) -> bool:

@@ -51,21 +51,20 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
         )
     notes = (Note.of(NoteKind.OWN_NOT_READ, target.title, ops=list(found.written)),) if found.written else ()
     model, told = _standard_read_by(target, found.model)
-    if not target.runtime.folds_constants:
-        model = with_needed_constants(model)
     return model, (*notes, *told, *_unread_quantised(target, model))
 
 
 def _standard_read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
     """With operators of ONNX's written out that the target does not read, as far as their steps are known."""
     unread = {*target.runtime.unread, *target.unread_operators}
+    model = model if target.runtime.folds_constants else with_needed_constants(model)
     found = lowered(model, lambda node: not unread.isdisjoint(_forms(node)))
     notes = []
     if found.written:
         notes.append(Note.of(NoteKind.STANDARD_NOT_READ, target.title, ops=list(found.written)))
     if found.left:
         notes.append(Note.of(NoteKind.NOT_WRITTEN_OUT, target.title, nodes=list(found.left)))
-    return found.model, tuple(notes)
+    return with_needed_constants(found.model) if found.written else model, tuple(notes)
 
 
 def _forms(node: ir.Node) -> Iterator[str]:
