@@ -1,4 +1,4 @@
-"""HW414: an Attention operator that the target's compiler refuses is written in single operators.
+"""HW414: an Attention operator that the target's compiler does not build is written in single operators.
 
 Precondition. Its compiler does not build the model with the operator, and does with its steps. The steps are those of
 the operator's definition, for the inputs and attributes that are there.
