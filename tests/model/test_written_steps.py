@@ -214,6 +214,19 @@ def test_an_antialiased_resize(mode: str, place: str, sizes: tuple[int, int]) ->
     near(answer(made, {"x": x}), Session(proto).run({"x": x})["y"], 8.0)
 
 
+def test_a_resize_to_sizes_that_are_computed_from_the_batch() -> None:
+    """As exporters write it for any batch."""
+    x = drawn(2, 3, 16, 12)
+    nodes = [
+        node("Shape", "x", "first", end=2),
+        node("Concat", "first wanted", "sizes", axis=0),
+        node("Resize", "x - - sizes", "y", mode="linear", antialias=1),
+    ]
+    given, made = [value("x", shape=("batch", 3, 16, 12))], [value("y", shape=("batch", 3, 5, 9))]
+    proto = model(nodes, given, made, [weight("wanted", np.array([5, 9]))], opset=18)
+    near(answer(written(proto), {"x": x}), Session(proto).run({"x": x})["y"], 8.0)
+
+
 OPEN = ["batch", "length", 1]
 LEFT = {
     "an open length": (node("DFT", "x", "y"), OPEN),

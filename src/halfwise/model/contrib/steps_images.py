@@ -64,18 +64,30 @@ def _resize(write: StepWriter, inputs: Sequence[str]) -> Mapping[int, str] | Non
 
 def _asked(node: ir.Node, dims: Sequence[int | None]) -> dict[int, tuple[int, float]]:
     """For each axis that changes the slot and the number that say how; for all axes what says too little."""
-    rank = len(dims)
-    given = {slot: held for slot in (_SCALES, _SIZES) if (held := stored(node, slot)) is not None and held.size}
-    if len(given) != 1:
-        return dict.fromkeys(range(rank), (_SIZES, 0))
-    ((slot, numbers),) = given.items()
-    axes = [axis % rank for axis in _sizes(node, "axes", list(range(rank)))]
-    same = [1.0 if slot == _SCALES else dims[axis] for axis in axes]
-    return {
-        axis: (slot, each)
-        for axis, each, unchanged in zip(axes, numbers.tolist(), same, strict=True)
-        if each != unchanged
-    }
+    axes = [axis % len(dims) for axis in _sizes(node, "axes", list(range(len(dims))))]
+    for slot in (_SCALES, _SIZES):
+        given = stored(node, slot)
+        if given is not None and given.size:
+            same = [1.0 if slot == _SCALES else dims[axis] for axis in axes]
+            wanted = zip(axes, given.tolist(), same, strict=True)
+            return {axis: (slot, number) for axis, number, unchanged in wanted if number != unchanged}
+    computed = len(node.inputs) > _SIZES and node.inputs[_SIZES] is not None
+    ends = _ends(node) if computed else None
+    return {axis: (_SIZES, end) for axis, end in (dict.fromkeys(axes, 0) if ends is None else ends).items()}
+
+
+def _ends(node: ir.Node) -> dict[int, int] | None:
+    """The sizes of the axes that change, by the shapes that were inferred; None where one of them is open."""
+    old, new = (None if value is None else value.shape for value in (node.inputs[0], node.outputs[0]))
+    if old is None or new is None or len(old) != len(new):
+        return None
+    changed = {axis: end for axis, (begun, end) in enumerate(zip(old, new, strict=True)) if not _is_same(begun, end)}
+    ends = {axis: end for axis, end in changed.items() if isinstance(end, int)}
+    return ends if len(ends) == len(changed) else None
+
+
+def _is_same(one: int | ir.SymbolicDim, other: int | ir.SymbolicDim) -> bool:
+    return one == other and (isinstance(one, int) or one.value is not None)
 
 
 def _resized(write: StepWriter, size: int, axis: int, slot: int, factor: float) -> str:
