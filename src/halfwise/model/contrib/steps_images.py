@@ -20,14 +20,17 @@ def _col2im(write: StepWriter, inputs: Sequence[str]) -> Mapping[int, str] | Non
     """Each column is laid where its block lies: the kernel has one output for each place in a block."""
     node, dims = write.node, dims_of(write.node, 0)
     image, block = (_whole_numbers(stored(node, slot)) for slot in (1, 2))
-    if dims is None or dims[1] is None or not image or len(image) != len(block) or not is_fp32(node):
-        return None
-    places = math.prod(block)
-    count = len(image)
+    count, places = len(image), math.prod(block)
     strides, dilations = (_sizes(node, name, [1] * count) for name in ("strides", "dilations"))
     pads = _sizes(node, "pads", [0] * 2 * count)
+    if dims is None or len(dims) != 3 or dims[1] is None or not is_fp32(node) or not count or len(pads) != 2 * count:
+        return None
+    if not count == len(block) == len(strides) == len(dilations) or min(*image, *block, *strides, *dilations) < 1:
+        return None
     spread = [(size - 1) * apart + 1 for size, apart in zip(block, dilations, strict=True)]
     room = [size + pads[at] + pads[at + count] - spread[at] for at, size in enumerate(image)]
+    if min(room) < 0 or places * math.prod(spread) > LARGEST:
+        return None
     blocks = [left // stride + 1 for left, stride in zip(room, strides, strict=True)]
     kernel = np.zeros((places, 1, *spread))  # with holes: dilation beside strides has no kernel everywhere
     spots = np.indices(block).reshape(count, places) * np.array(dilations)[:, None]
@@ -47,7 +50,7 @@ def _resize(write: StepWriter, inputs: Sequence[str]) -> Mapping[int, str] | Non
     """Along each of the last two axes a product with what the operator makes of a unit matrix, for others to compute
     once."""
     node, dims = write.node, dims_of(write.node, 0)
-    if dims is None or not whole(node, "antialias") or not is_fp32(node) or _depends_on_more(node):
+    if not dims or not whole(node, "antialias") or not is_fp32(node) or _depends_on_more(node):
         return None
     result, rank = inputs[0], len(dims)
     for axis, (slot, factor) in _asked(node, dims).items():
@@ -55,7 +58,7 @@ def _resize(write: StepWriter, inputs: Sequence[str]) -> Mapping[int, str] | Non
         if size is None or axis < rank - 2:
             return None
         made = int(factor) if slot == _SIZES else math.floor(size * factor)
-        if size * max(size, made) > LARGEST:
+        if made < 1 or size * max(size, made) > LARGEST:
             return None
         matrix = _resized(write, size, axis - rank, slot, factor)
         result = write.op("MatMul", *((result, matrix) if axis == rank - 1 else (matrix, result)))
@@ -68,9 +71,9 @@ def _asked(node: ir.Node, dims: Sequence[int | None]) -> dict[int, tuple[int, fl
     for slot in (_SCALES, _SIZES):
         given = stored(node, slot)
         if given is not None and given.size:
-            same = [1.0 if slot == _SCALES else dims[axis] for axis in axes]
-            wanted = zip(axes, given.tolist(), same, strict=True)
-            return {axis: (slot, number) for axis, number, unchanged in wanted if number != unchanged}
+            wanted = dict(zip(axes, given.ravel().tolist(), strict=False))
+            same = {axis: 1.0 if slot == _SCALES else dims[axis] for axis in axes}
+            return {axis: (slot, number) for axis, number in wanted.items() if number != same[axis]}
     computed = len(node.inputs) > _SIZES and node.inputs[_SIZES] is not None
     ends = _ends(node) if computed else None
     return {axis: (_SIZES, end) for axis, end in (dict.fromkeys(axes, 0) if ends is None else ends).items()}

@@ -46,7 +46,7 @@ class _Transform:
 
 def _dft(write: StepWriter, inputs: Sequence[str]) -> Mapping[int, str] | None:
     node, dims = write.node, dims_of(write.node, 0)
-    if dims is None or not is_fp32(node) or not _are_stored(node, 1, 2):
+    if dims is None or len(dims) < 2 or not is_fp32(node) or not _are_stored(node, 1, 2):
         return None
     asked = single(node, 2) if write.opset >= _AXIS_IS_INPUT else whole(node, "axis", 1)
     rank, axis = len(dims), (-2 if asked is None else int(asked)) % len(dims)
@@ -119,6 +119,8 @@ def _split(write: StepWriter, value: str, leading: Sequence[int | None], of: _Tr
 
 def _first(of: _Transform) -> int | None:
     """The length of the first transforms with which the matrices are smallest; None where one is too large."""
+    if of.length > LARGEST:
+        return None
 
     def sizes(first: int) -> tuple[int, int]:
         return first * of.length * of.parts * 2, (of.length // first) ** 2 * 2 * of.made
@@ -136,7 +138,7 @@ def _stft(write: StepWriter, inputs: Sequence[str]) -> Mapping[int, str] | None:
     parts, step, window, given = dims[2], single(node, 1), stored(node, 2), single(node, 3)
     length = int(given) if given is not None else window.size if window is not None else dims[1]
     one_sided = whole(node, "onesided", 1)
-    if parts not in (1, 2) or not length or step is None or (one_sided and parts != 1):
+    if parts not in (1, 2) or length is None or length < 1 or step is None or step < 1 or (one_sided and parts != 1):
         return None
     weights = np.ones(length) if window is None else window.astype(np.float64)
     columns = length // 2 + 1 if one_sided else length
