@@ -78,7 +78,7 @@ class Steps:
             if not old.name:
                 continue
             new = values[results[slot]]
-            if new in given or new.is_graph_output():  # it has a name of its own to keep
+            if new in given or new.is_graph_output() or new.is_initializer():  # it has a name of its own to keep
                 name = self._fresh(node, "same")
                 same = onnx.NodeProto(op_type="Identity", input=[results[slot]], output=[name])
                 self._insert(same, node, graph, values)
