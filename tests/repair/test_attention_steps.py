@@ -104,8 +104,7 @@ def test_a_crash_on_the_operator_is_answered_with_its_steps(tmp_path: Path, monk
     del proto.graph.node[1].attribute[:]
     result = fix(proto, feeds(), target="rtx-1.7", out=tmp_path / "out")
     assert result.good and result.plan.repairs[0].rule == "HW414"
-    note = only(result.notes, NoteKind.ATTENTION_IN_STEPS)
-    assert note.values["error"] == "the typed model: TensorRT-RTX crashed (SIGSEGV)"
+    assert "SIGSEGV" in only(result.notes, NoteKind.ATTENTION_IN_STEPS).values["error"]
 
 
 @needs_rtx
