@@ -11,6 +11,8 @@ import onnxruntime as ort
 import pytest
 
 from halfwise import fix
+from halfwise.compiler import rtx
+from halfwise.compiler.build import BuildError, BuildResult
 from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
 from halfwise.model.model import load
@@ -86,6 +88,23 @@ def test_the_model_that_is_written_builds(loud: float, tmp_path: Path) -> None:
     assert again.good
     first, second = (each.typed.path.read_bytes() for each in (result, again) if each.typed is not None)
     assert first == second
+
+
+@needs_rtx
+def test_a_crash_on_the_operator_is_answered_with_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = rtx.build
+
+    def crashes(path: Path, **options: Any) -> BuildResult:
+        if any(each.op_type == "Attention" for each in onnx.load(path).graph.node):
+            raise BuildError(f"{path}: TensorRT-RTX crashed (SIGSEGV)", failure="crashed", log_path=tmp_path / "log")
+        return build(path, **options)
+
+    monkeypatch.setattr(rtx, "build", crashes)
+    proto = capped()
+    del proto.graph.node[1].attribute[:]
+    result = fix(proto, feeds(), target="rtx-1.7", out=tmp_path / "out")
+    assert result.good and result.plan.repairs[0].rule == "HW414"
+    assert "SIGSEGV" in only(result.notes, NoteKind.ATTENTION_IN_STEPS).values["error"]
 
 
 @needs_rtx

@@ -40,8 +40,8 @@ TIME_LIMIT_S = 300.0  # for one build; the largest models of the project's own b
 class Compiled(Adjusted):
     """What the compiler made of a decision, and how that changed it.
 
-    `refusal`: why it takes no such model, in NVIDIA's words; empty where it took it, or did not get to say.
-    `unbuilt`: the Attention nodes with whose steps it would take it.
+    `error`: why it built nothing; `refusal`: that, in NVIDIA's words; empty where it built it, or did not get to say.
+    `unbuilt`: the Attention nodes with whose steps it would build it.
     """
 
     audit: Audit | None
@@ -49,6 +49,7 @@ class Compiled(Adjusted):
     builds: int = 0
     seconds: float = 0.0
     region: Fp32Region | None = None
+    error: str = ""
     refusal: str = ""
     unbuilt: tuple[str, ...] = ()
 
@@ -158,21 +159,22 @@ def compile_and_adjust(
             result = _adjusted(decision, compiler, sizes, suspects, holds, notify, forced, own)
         except HalfwiseError as error:
             note = Note.of(NoteKind.NOT_PROVEN, error=_told(error, scratch))
-            result = Compiled(Adjustment(decision).noting(note), None)
-            if not isinstance(error, BuildError) or error.failure != "refused":
-                return result
-            return _refused(result, compiler, error, searched=own and holds is not None)
+            result = Compiled(Adjustment(decision).noting(note), None, error=_told(error, scratch))
+            searched = own and holds is not None
+            return _unbuilt(result, compiler, error, searched) if isinstance(error, BuildError) else result
     return replace(result, compiler=compiler.version, builds=compiler.builds, seconds=compiler.seconds)
 
 
-def _refused(result: Compiled, compiler: Compiler, error: BuildError, *, searched: bool) -> Compiled:
-    """With the reason, and with what would be built or has to be written otherwise where nothing in FP32 helped."""
-    result = replace(result, refusal=_told(error, compiler.folder))
-    if not searched:
+def _unbuilt(result: Compiled, compiler: Compiler, error: BuildError, searched: bool) -> Compiled:
+    """With what would be built or has to be written otherwise, where nothing in FP32 helped."""
+    refused = error.failure == "refused"
+    if refused:
+        result = replace(result, refusal=result.error)
+    if not searched or error.failure not in ("refused", "crashed"):
         return result
     result = replace(result, unbuilt=unbuilt_attention(result.decision, compiler))
     nodes = [refusal.node for refusal in error.refusals if refusal.node] or _makers(result, error)
-    return result.noting(Note.of(NoteKind.OPERATORS_REFUSED, nodes=nodes)) if nodes else result
+    return result.noting(Note.of(NoteKind.OPERATORS_REFUSED, nodes=nodes)) if refused and nodes else result
 
 
 def _makers(result: Compiled, error: BuildError) -> list[str]:

@@ -1,4 +1,4 @@
-"""Where the compiler refuses a typed model for its Attention operators: those whose steps it builds instead.
+"""Where the compiler does not build a typed model for its Attention operators: those whose steps it builds instead.
 
 It has fused kernels for some shapes and types, and writes out no operator by itself. Nodes of one form are asked about
 together: each build takes seconds.
@@ -31,7 +31,7 @@ Group = tuple[ir.Node, ...]
 
 
 def unbuilt_attention(decision: Decision, compiler: Callable[[Decision], Audit]) -> tuple[str, ...]:
-    """Their names; none where that is not what it refuses."""
+    """Their names; none where they are not the reason."""
     model = decision.sites.model
     found = [name for repair in ATTENTION_STEPS.find(model, Ranges()) for name in repair.nodes]
     groups = dict[Any, Group]()

@@ -243,6 +243,8 @@ class NoteKind(Enum):
     KEEPS_EXPANDABLE, KEEPS_CPU_RIGHT = "keeps-expandable", "keeps-cpu-right"
     OWN_KERNELS_MISS = "own-kernels-miss"
     OWN_NOT_READ = "own-not-read"
+    STANDARD_NOT_READ = "standard-not-read"
+    NOT_WRITTEN_OUT = "not-written-out"
     QUANTISED_NOT_READ = "quantised-not-read"
     OWN_WITHOUT_KERNEL = "own-without-kernel"
     OWN_WIDE_ON_CPU = "own-wide-on-cpu"

@@ -23,11 +23,22 @@ _FORMS = "op:Softmax, scope:'/head/*', name:NODE, pattern:layernorm or policy:to
 
 
 class Selection:
-    """The nodes of one model by everything they can be asked for."""
+    """The nodes of one model by everything they can be asked for; those of the `given` model that are written out in it
+    mean their steps."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, given: Model | None = None) -> None:
         self.sites = Sites(model)
         self.by_name: Mapping[str, Site] = {site.name: site for site in self.sites.all}
+        self._given = given or model
+
+    @cached_property
+    def steps(self) -> Mapping[str, list[str]]:
+        """Of the nodes that are written out, by their names."""
+        gone = {node.name: list[str]() for node in self._given.nodes if node.name and node.name not in self.by_name}
+        for name in self.by_name if gone else ():
+            if (of := name.rpartition("/")[0]) in gone:
+                gone[of].append(name)
+        return {of: steps for of, steps in gone.items() if steps}
 
     @cached_property
     def by_op(self) -> Mapping[str, list[str]]:
@@ -36,6 +47,8 @@ class Selection:
             found.setdefault(site.op, []).append(site.name)
             if site.node.domain:
                 found.setdefault(f"{site.node.domain}:{site.op}", []).append(site.name)
+        for of, steps in self.steps.items():
+            found.setdefault(self._given.node_by_name[of].op_type, []).extend(steps)
         return found
 
     @cached_property
@@ -62,6 +75,8 @@ class Selection:
         return list(dict.fromkeys(found))
 
     def _name(self, text: str, where: str) -> list[str]:
+        if text in self.steps:
+            return self.steps[text]
         if text not in self.by_name:
             raise InputError(f"{where}: the model has no node of that name{nearest(text, self.by_name)}")
         return [text]
@@ -126,11 +141,11 @@ def _large(policy: Policy, site: Site, ranges: Mapping[str, Counts] | None) -> b
     return any(name in ranges and ranges[name].max_abs > policy.magnitude for name in touched)
 
 
-def choices_of(model: Model, keep: Sequence[str], force: Sequence[str]) -> Choices:
+def choices_of(model: Model, keep: Sequence[str], force: Sequence[str], given: Model | None = None) -> Choices:
     """Every node that the user decides about; what cannot be applied is an error before anything runs."""
     if not keep and not force:
         return Choices()
-    selection = Selection(model)
+    selection = Selection(model, given)
     kept = _chosen(selection, keep, "--keep")
     forced = _chosen(selection, force, "--force")
     for name, words in kept.items():

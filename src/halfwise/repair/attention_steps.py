@@ -1,4 +1,4 @@
-"""HW414: an Attention operator that the target's compiler refuses is written in single operators.
+"""HW414: an Attention operator that the target's compiler does not build is written in single operators.
 
 Precondition. Its compiler does not build the model with the operator, and does with its steps. The steps are those of
 the operator's definition, for the inputs and attributes that are there.
@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from halfwise.model.model import Model
 from halfwise.model.normal_form import normalise
-from halfwise.repair.lower import steps_known, write_steps
+from halfwise.repair.lower import Steps, steps_known
 from halfwise.repair.rule import Ranges, Repair
 
 __all__ = ["ATTENTION_STEPS", "AttentionSteps", "steps_of"]
@@ -42,12 +42,9 @@ class AttentionSteps:
         nodes = [node for node in model.graph if node.name in names and _has_steps(node, opset)]
         if len(nodes) != len(names):
             return False
-        graphs = (model.graph, *model.graph.subgraphs())
-        made = (value.name or "" for node in model.graph.all_nodes() for value in node.outputs)
-        given = (value.name or "" for graph in graphs for value in (*graph.inputs, *graph.initializers.values()))
-        taken = {*made, *given}
+        steps = Steps(model)
         for node in nodes:
-            write_steps(node, opset, taken)
+            steps.write(node)
         normalise(model)  # as other repairs of the same plan found it
         return True
 

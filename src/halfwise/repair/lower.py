@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 import onnx
 import onnx_ir as ir
@@ -14,7 +15,7 @@ from halfwise.model.contrib.writer import PlainSteps
 from halfwise.model.model import Model
 from halfwise.model.normal_form import normalise
 
-__all__ = ["Lowered", "lowered", "steps_known", "write_steps"]
+__all__ = ["Lowered", "Steps", "lowered", "steps_known"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,12 +32,12 @@ def lowered(model: Model, wanted: Callable[[ir.Node], bool]) -> Lowered:
     if not any(wanted(node) for node in model.nodes):
         return Lowered(model, (), ())
     copy = model.ir.clone()
-    taken = set(model.value_names)
+    steps = Steps(copy)
     written, left = [], []
     for node in list(copy.graph.all_nodes()):
         if not wanted(node):
             continue
-        if write_steps(node, model.opset(), taken):
+        if steps.write(node):
             written.append(node.op_type)
         else:
             left.append(node.name or "")
@@ -51,51 +52,74 @@ def steps_known(node: ir.Node, opset: int) -> bool:
     return decompose(PlainSteps(node, opset, str), _inputs(node)) is not None
 
 
-def write_steps(node: ir.Node, opset: int, taken: set[str]) -> bool:
-    """Put the steps in the node's place; False, with nothing changed, where they are not known."""
+class Steps:
+    """Puts steps in the place of nodes of one model. Equal constants are stored once: layers transform equally."""
 
-    def fresh(word: str) -> str:
+    def __init__(self, model: ir.Model) -> None:
+        self._model = model
+        graphs = (model.graph, *model.graph.subgraphs())
+        made = (value.name or "" for node in model.graph.all_nodes() for value in node.outputs)
+        given = (value.name or "" for graph in graphs for value in (*graph.inputs, *graph.initializers.values()))
+        self._taken = {*made, *given}
+        self._constants: dict[bytes, ir.Value] = {}
+
+    def write(self, node: ir.Node) -> bool:
+        """False, with nothing changed, where the steps are not known."""
+        writer = PlainSteps(node, self._model.opset_imports.get("", 1), lambda word: self._fresh(node, word))
+        results = decompose(writer, _inputs(node))
+        graph = node.graph
+        if results is None or not isinstance(graph, ir.Graph):
+            return False
+        values = {value.name or "": value for value in node.inputs if value is not None}
+        for proto in writer.nodes:
+            self._insert(proto, node, graph, values)
+        given: set[ir.Value] = {values[name] for name in _inputs(node) if name}
+        for slot, old in enumerate(node.outputs):
+            if not old.name:
+                continue
+            new = values[results[slot]]
+            if new in given or new.is_graph_output() or new.is_initializer():  # it has a name of its own to keep
+                name = self._fresh(node, "same")
+                same = onnx.NodeProto(op_type="Identity", input=[results[slot]], output=[name])
+                self._insert(same, node, graph, values)
+                new = values[name]
+            given.add(new)
+            ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+            old.name, new.name = new.name, old.name
+            new.type, new.shape = old.type, old.shape
+        graph.remove(node, safe=True)
+        return True
+
+    def _fresh(self, node: ir.Node, word: str) -> str:
         name, count = f"{node.name}/{word}", 1
-        while name in taken:
+        while name in self._taken:
             count += 1
             name = f"{node.name}/{word}_{count}"
-        taken.add(name)
+        self._taken.add(name)
         return name
 
-    steps = PlainSteps(node, opset, fresh)
-    results = decompose(steps, _inputs(node))
-    graph = node.graph
-    if results is None or not isinstance(graph, ir.Graph):
-        return False
-    values = {value.name or "": value for value in node.inputs if value is not None}
-    for proto in steps.nodes:
-        _insert(proto, node, graph, values)
-    given: set[ir.Value] = {values[name] for name in (v.name or "" for v in node.inputs if v is not None)}
-    for slot, old in enumerate(node.outputs):
-        if not old.name:
-            continue
-        new = values[results[slot]]
-        if new in given or new.is_graph_output():  # it has a name of its own to keep
-            name = fresh("same")
-            same = onnx.NodeProto(op_type="Identity", input=[results[slot]], output=[name])
-            _insert(same, node, graph, values)
-            new = values[name]
-        given.add(new)
-        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-        old.name, new.name = new.name, old.name
-        new.type, new.shape = old.type, old.shape
-    graph.remove(node, safe=True)
-    return True
+    def _insert(self, proto: onnx.NodeProto, anchor: ir.Node, graph: ir.Graph, values: dict[str, ir.Value]) -> None:
+        if proto.op_type == "Constant":
+            values[proto.output[0]] = self._constant(proto.attribute[0].t, proto.output[0])
+            return
+        inputs = [values[name] if name else None for name in proto.input]
+        attributes = [ir.serde.deserialize_attribute(each) for each in proto.attribute]
+        made = ir.Node("", proto.op_type, inputs, attributes, outputs=[ir.Value(name=name) for name in proto.output])
+        made.name = proto.output[0]
+        values.update((value.name or "", value) for value in made.outputs)
+        graph.insert_before(anchor, made)
+
+    def _constant(self, tensor: onnx.TensorProto, name: str) -> ir.Value:
+        key = sha256(tensor.SerializeToString(deterministic=True)).digest()
+        if key not in self._constants:
+            held = ir.tensor(tensor, name=name)
+            value = ir.Value(
+                name=name, const_value=held, type=ir.TensorType(held.dtype), shape=ir.Shape(held.shape.numpy())
+            )
+            self._model.graph.register_initializer(value)
+            self._constants[key] = value
+        return self._constants[key]
 
 
 def _inputs(node: ir.Node) -> list[str]:
     return [value.name or "" if value is not None else "" for value in node.inputs]
-
-
-def _insert(proto: onnx.NodeProto, anchor: ir.Node, graph: ir.Graph, values: dict[str, ir.Value]) -> None:
-    inputs = [values[name] if name else None for name in proto.input]
-    attributes = [ir.serde.deserialize_attribute(each) for each in proto.attribute]
-    made = ir.Node("", proto.op_type, inputs, attributes, outputs=[ir.Value(name=name) for name in proto.output])
-    made.name = proto.output[0]
-    values.update((value.name or "", value) for value in made.outputs)
-    graph.insert_before(anchor, made)

@@ -1,6 +1,7 @@
 """What TensorRT's parser reads as constants only, and nodes compute from constants alone: computed once, and stored.
 
-These are axes of reductions, and weights that BatchNormalization in training mode standardises, which it reads nowhere.
+These are axes, lengths, sizes and windows, and results of operators that it reads nowhere: weights that
+BatchNormalization in training mode standardises, mel filters, what an antialiased Resize makes of a unit matrix.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from halfwise.repair.graph_edit import GraphEdit
 
 __all__ = ["with_needed_constants"]
 
-_AXES = 1  # the slot
+_AXES = 1
+_SLOTS = {"DFT": (1, 2), "STFT": (1, 2, 3), "Col2Im": (1, 2)}
+_TABLES = frozenset({"MelWeightMatrix", "HannWindow", "HammingWindow", "BlackmanWindow"})
+_ONLY_WITH = {"BatchNormalization": "training_mode", "Resize": "antialias"}  # the attribute that makes it unread
 
 
 def with_needed_constants(model: Model) -> Model:
@@ -28,24 +32,30 @@ def with_needed_constants(model: Model) -> Model:
     copy = model.ir.clone()
     steady, done = steady_nodes(copy), False
     for node in list(copy.graph.all_nodes()):
-        value = _needed(node)
-        if value is None or value.producer() not in steady:
-            continue
-        array = computed(copy, value, region_of(value, steady))
-        if array is not None:
-            ir.convenience.replace_all_uses_with(value, GraphEdit(copy, node, "stored").constant(array, array.dtype))
-            done = True
+        for value in _needed(node):
+            array = computed(copy, value, region_of(value, steady)) if value.producer() in steady else None
+            if array is not None:
+                stored = GraphEdit(copy, node, "stored").constant(array, array.dtype)
+                ir.convenience.replace_all_uses_with(value, stored)
+                done = True
     if not done:
         return model
     RemoveUnusedNodesPass()(copy)
     return replace(model, ir=copy)
 
 
-def _needed(node: ir.Node) -> ir.Value | None:
+def _needed(node: ir.Node) -> list[ir.Value]:
     """What has to be a constant there, where a node makes it."""
     if node.domain:
-        return None
-    if node.op_type == "BatchNormalization" and attribute(node, "training_mode", 0):
-        return None if node.outputs[0].is_graph_output() else node.outputs[0]
-    axes = node.inputs[_AXES] if node.op_type in REDUCTIONS and len(node.inputs) > _AXES else None
-    return axes if axes is not None and axes.producer() is not None else None
+        return []
+    if _makes_weights(node):
+        return [] if node.outputs[0].is_graph_output() else [node.outputs[0]]
+    slots = (_AXES,) if node.op_type in REDUCTIONS else _SLOTS.get(node.op_type, ())
+    values = (node.inputs[slot] for slot in slots if slot < len(node.inputs))
+    return [value for value in values if value is not None and value.producer() is not None]
+
+
+def _makes_weights(node: ir.Node) -> bool:
+    if node.op_type in _ONLY_WITH:
+        return bool(attribute(node, _ONLY_WITH[node.op_type], 0))
+    return node.op_type in _TABLES

@@ -12,7 +12,9 @@ COMPILER = {
     ),
     NoteKind.NOT_PROVEN: "The typed model was not proven on a compiler: {error}",
     NoteKind.NOT_CORRECTED: "What the compiler changed was not corrected: {error}",
-    NoteKind.ATTENTION_IN_STEPS: "The compiler refuses {nodes:list}: written in single operators. It said: {error}",
+    NoteKind.ATTENTION_IN_STEPS: (
+        "The compiler does not build {nodes:list}: written in single operators. Without: {error}"
+    ),
     NoteKind.BUILT_WITH_MORE: "With {nodes:list} in FP32, too, the model builds. Without: {error}",
     NoteKind.OPERATORS_REFUSED: (
         "No choice of precisions helps: replace {nodes:list} in the export, end the model before it, or add a plugin."

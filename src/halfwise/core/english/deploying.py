@@ -17,6 +17,13 @@ DEPLOYING = {
     NoteKind.OWN_NOT_READ: (
         "{subject} does not read operators of ONNX Runtime's own, so they are written in ONNX's: {ops:plain}."
     ),
+    NoteKind.STANDARD_NOT_READ: (
+        "{subject} does not read {ops:plain} in the model's form, so products with constants are written instead."
+    ),
+    NoteKind.NOT_WRITTEN_OUT: (
+        "{subject} does not read {nodes:list}. Products instead need fixed sizes, constant options and at most "
+        "4 million elements a matrix: export it so, or compute it outside the model."
+    ),
     NoteKind.QUANTISED_NOT_READ: (
         "{subject} reads only tensors quantised to {types:plain} with zero points of 0, unlike those of node {node!r}. "
         "Its build ends there: quantise again, symmetric, to INT8."

@@ -57,6 +57,7 @@ class Runtime:
     formats: Mapping[str, str] = field(default_factory=lambda: {"fp32": "", "fp16": "", "bf16": ""})
     without: Mapping[str, str] = field(default_factory=dict)
     reads_since: Mapping[str, str] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()  # operators of ONNX, or forms of them, that no release's parser reads
     reads_own: frozenset[str] | None = None  # of ONNX Runtime's own operators those that it reads; None: all
     quantised: Mapping[str, str] | None = None  # the types of quantised tensors that it reads, since when; None: all
     integer_biases: bool = True  # it reads a bias of INT32 behind a DequantizeLinear

@@ -17,6 +17,8 @@ STRICT_PROFILE = "strict"  # the profile that rounds every stored tensor and fus
 
 # By the parser's release notes; RTX 1.7 refuses all others and all zero points but 0.
 _QUANTISED = {"INT8": "", "UINT8": "", "FLOAT8E4M3FN": "9.0", "INT4": "10.0"}
+# As the parser of RTX 1.7 answered, which is TensorRT's; its release notes name none of them either.
+_UNREAD = frozenset({"Col2Im", "Resize with antialias", "STFT of complex numbers"})
 
 
 def _tensorrt_cautions(typing: Typing, span: Span | None, gpu: Gpu | None) -> Iterator[Note]:
@@ -45,9 +47,17 @@ TENSORRT = Runtime(
     strong_from="9.1",
     weak_until="10",
     formats={"fp32": "", "fp16": "", "bf16": "9.1"},
-    # By the parser's release notes (pull requests 904, 1022 and 1048 of onnx/onnx-tensorrt). GroupNormalization has
-    # been read since 8.6, but that of opset 21, with a scale for each channel, since 10.9 only.
-    reads_since={"LayerNormalization": "8.6", "GroupNormalization": "10.9", "RMSNormalization": "10.15"},
+    # By the parser's release notes (pull requests 904, 998, 1022 and 1048 of onnx/onnx-tensorrt, and TensorRT's release
+    # 11.2). GroupNormalization has been read since 8.6, but that of opset 21, with a scale for each channel, since 10.9
+    # only. DFT is a plugin.
+    reads_since={
+        "LayerNormalization": "8.6",
+        "GroupNormalization": "10.9",
+        "RMSNormalization": "10.15",
+        "STFT": "10.5",
+        "DFT": "11.2",
+    },
+    unread=_UNREAD,
     reads_own=frozenset(),
     quantised=_QUANTISED,
     integer_biases=False,
@@ -64,6 +74,7 @@ RTX = Runtime(
     releases={1: (0, None)},
     # As the parser of 1.7 answered. It knows MultiHeadAttention, GroupQueryAttention, RotaryEmbedding and MatMulNBits
     # in a few forms only.
+    unread=_UNREAD | {"DFT"},
     reads_own=frozenset({"Gelu", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"}),
     quantised=dict.fromkeys(_QUANTISED, ""),
     integer_biases=False,

@@ -1,4 +1,4 @@
-"""What ONNX Runtime's own operators, and ONNX's Attention, are in simple operators."""
+"""What ONNX Runtime's own operators, and some of ONNX's, are in simple operators."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ from halfwise.model.contrib.schemas import DOMAIN, runtime_schema
 from halfwise.model.contrib.steps_attention import ATTENTION
 from halfwise.model.contrib.steps_experts import EXPERTS
 from halfwise.model.contrib.steps_grouped import GROUPED, norms_heads
+from halfwise.model.contrib.steps_images import IMAGES
 from halfwise.model.contrib.steps_norms import ACTIVATIONS, NORMS, Inputs, Results
 from halfwise.model.contrib.steps_products import PRODUCTS
 from halfwise.model.contrib.steps_standard import STANDARD
+from halfwise.model.contrib.steps_transforms import TRANSFORMS
 from halfwise.model.contrib.writer import StepWriter, dims_of
 
-__all__ = ["decompose", "has_steps", "is_own", "runs_on_cpu"]
+__all__ = ["WRITTEN", "decompose", "has_steps", "is_own", "runs_on_cpu"]
 
 OLDEST = 11  # before it, stretches had no steps and ranges were not to be had
 _IN_DEFAULT_DOMAIN = ("SimplifiedLayerNormalization",)
 
 Decomposition = Callable[[StepWriter, Sequence[str]], Mapping[int, str] | None]
 _ALL: Mapping[str, Decomposition] = {**NORMS, **ACTIVATIONS, **PRODUCTS, **ATTENTION, **GROUPED, **EXPERTS}
+WRITTEN: Mapping[str, Decomposition] = {**TRANSFORMS, **IMAGES}  # for what does not read them, and emulated as they are
 
 
 def decompose(write: StepWriter, inputs: Inputs) -> Results | None:
     """Write the node of `write`, which reads `inputs`; the names of its results by slot, None where it is not known."""
     node = write.node
-    known = _ALL if is_own(node) else {} if node.domain else STANDARD
+    known = _ALL if is_own(node) else {} if node.domain else {**STANDARD, **WRITTEN}
     found = known.get(node.op_type) if write.opset >= OLDEST else None
     results = None if found is None or not _as_declared(node, write.opset) else found(write, inputs)
     missing = [slot for slot, value in enumerate(node.outputs) if value.name and slot not in (results or {})]
@@ -43,7 +46,7 @@ def _as_declared(node: ir.Node, opset: int) -> bool:
 
 
 def has_steps(node: ir.Node) -> bool:
-    """Whether its steps may be known."""
+    """Whether it is emulated by its steps, as far as they are known."""
     return is_own(node) or (not node.domain and node.op_type in STANDARD)
 
 

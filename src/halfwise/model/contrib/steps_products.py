@@ -10,7 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.model.contrib.steps_norms import Inputs, Results
-from halfwise.model.contrib.writer import StepWriter, dims_of, number, whole
+from halfwise.model.contrib.writer import StepWriter, dims_of, number, stored, whole
 
 __all__ = ["PRODUCTS", "unpacked_weight"]
 
@@ -107,8 +107,8 @@ def _packed(write: StepWriter, inputs: Inputs) -> Results | None:
 
 def unpacked_weight(node: ir.Node) -> NDArray[np.float32] | None:
     """The matrix (K, N) that a MatMulNBits multiplies with; None where it is no constant or in another order."""
-    packed, scales = (_constant(node, slot) for slot in (1, 2))
-    if packed is None or scales is None or _constant(node, 4) is not None or whole(node, "weight_prepacked"):
+    packed, scales = (stored(node, slot) for slot in (1, 2))
+    if packed is None or scales is None or stored(node, 4) is not None or whole(node, "weight_prepacked"):
         return None
     bits, block = whole(node, "bits", 4), whole(node, "block_size")
     rows, columns = whole(node, "K"), whole(node, "N")
@@ -122,7 +122,7 @@ def unpacked_weight(node: ir.Node) -> NDArray[np.float32] | None:
 
 def _scaled(node: ir.Node, values: NDArray[Any], scales: NDArray[Any], bits: int) -> NDArray[np.float32]:
     columns, blocks, _ = values.shape
-    given = _constant(node, 3)
+    given = stored(node, 3)
     zero: Any = 1 << (bits - 1)
     if given is not None and given.dtype == np.uint8:
         zero = _unpacked(given.reshape(columns, -1), bits, blocks).reshape(columns, blocks, 1)
@@ -137,11 +137,6 @@ def _unpacked(packed: NDArray[Any], bits: int, count: int) -> NDArray[np.float32
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     numbers = (packed[:, :, None] >> shifts) & ((1 << bits) - 1)
     return np.asarray(numbers.reshape(len(packed), -1)[:, :count], dtype=np.float32)
-
-
-def _constant(node: ir.Node, slot: int) -> NDArray[Any] | None:
-    value = node.inputs[slot] if slot < len(node.inputs) else None
-    return None if value is None or value.const_value is None else np.asarray(value.const_value.numpy())
 
 
 PRODUCTS = {

@@ -9,22 +9,30 @@ from typing import Any, Protocol
 import numpy as np
 import onnx
 import onnx_ir as ir
+from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 __all__ = [
+    "LARGEST",
     "PlainSteps",
     "StepWriter",
     "cut",
     "dims_of",
     "heads_apart",
     "heads_together",
+    "is_fp32",
     "joined",
     "mean",
     "number",
+    "shaped",
+    "single",
     "size",
     "spread",
+    "stored",
     "whole",
 ]
+
+LARGEST = 1 << 22  # elements of a matrix that takes an operator's place
 
 
 class StepWriter(Protocol):
@@ -85,6 +93,24 @@ def dims_of(node: ir.Node, slot: int) -> tuple[int | None, ...] | None:
     return tuple(dim if isinstance(dim, int) else None for dim in value.shape)
 
 
+def is_fp32(node: ir.Node) -> bool:
+    """Whether its first input is."""
+    value = node.inputs[0] if node.inputs else None
+    return value is not None and value.dtype == ir.DataType.FLOAT
+
+
+def stored(node: ir.Node, slot: int) -> NDArray[Any] | None:
+    """What an input holds that is stored with the model."""
+    value = node.inputs[slot] if slot < len(node.inputs) else None
+    return None if value is None or value.const_value is None else np.asarray(value.const_value.numpy())
+
+
+def single(node: ir.Node, slot: int) -> float | None:
+    """The same, where it is one number."""
+    held = stored(node, slot)
+    return held.item() if held is not None and held.size == 1 else None
+
+
 def axes(write: StepWriter, axes: Sequence[int]) -> str:
     return write.constant(axes, np.int64)
 
@@ -108,6 +134,10 @@ def cut(write: StepWriter, value: str, axis: int, start: int | str, end: int | s
     if step == 1:
         return write.op("Slice", value, first, last, axes(write, [axis]))
     return write.op("Slice", value, first, last, axes(write, [axis]), axes(write, [step]))
+
+
+def shaped(write: StepWriter, value: str, *dims: int) -> str:
+    return write.op("Reshape", value, write.constant(list(dims), np.int64))
 
 
 def size(write: StepWriter, value: str, axis: int) -> str:

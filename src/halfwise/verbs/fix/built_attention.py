@@ -1,4 +1,4 @@
-"""Where the target's compiler refuses Attention operators, their steps are searched and written instead."""
+"""Where the target's compiler does not build Attention operators, their steps are searched and written instead."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def with_built_attention(prepared: Prepared, found: Feedback) -> tuple[Prepared,
     return (other, again) if built else (prepared, found)
 
 
-def _in_steps(prepared: Prepared, refused: Compiled, samples: Samples) -> Prepared:
-    names = refused.unbuilt
+def _in_steps(prepared: Prepared, unbuilt: Compiled, samples: Samples) -> Prepared:
+    names = unbuilt.unbuilt
     written_out = ((ATTENTION_STEPS, ATTENTION_STEPS.at(names)),)
     context, given = prepared.context, prepared.request.choices
     model = context.repaired(prepared.request.model, written_out)[0]
@@ -46,7 +46,7 @@ def _in_steps(prepared: Prepared, refused: Compiled, samples: Samples) -> Prepar
         samples=samples,
         context=replace(context, references=context.references.of_form(sites)),
         journal=Journal(),
-        notes=(*prepared.notes, Note.of(NoteKind.ATTENTION_IN_STEPS, nodes=names, error=refused.refusal)),
+        notes=(*prepared.notes, Note.of(NoteKind.ATTENTION_IN_STEPS, nodes=names, error=unbuilt.error)),
         written_out=written_out,
     )
 

@@ -145,7 +145,7 @@ def fix(
         texts_of("io_formats", io_formats),
         allow_bf16,
         rules_for(chosen, rules_named(texts_of("repairs", repairs))),
-        choices_of(loaded, keep, force),
+        choices_of(loaded, keep, force, stored),
         plan,
         judge_on_all,
         curve,

@@ -1,5 +1,5 @@
 """What a target does not read, before anything is searched: ONNX Runtime's own operators are written out or refused,
-biases and other constants are stored as it reads them."""
+some of ONNX's are written out, biases and other constants are stored as it reads them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Target
 from halfwise.core.wording import listed
-from halfwise.model.contrib.decompose import is_own
+from halfwise.model.contrib.decompose import WRITTEN, is_own
 from halfwise.model.contrib.kernels import narrow_kernel
 from halfwise.model.contrib.schemas import BLOCKED_DOMAIN, is_known
+from halfwise.model.contrib.writer import dims_of, whole
 from halfwise.model.integer_biases import with_float_biases
 from halfwise.model.model import Model
 from halfwise.repair.lower import lowered
@@ -31,8 +32,6 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
     _refuse_blocked(model)
     if not target.runtime.integer_biases:
         model = with_float_biases(model)
-    if not target.runtime.folds_constants:
-        model = with_needed_constants(model)
     reads = target.runtime.reads_own
     if reads is None:
         found = lowered(model, _without_kernel)
@@ -51,7 +50,32 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
             "before ONNX Runtime's optimizer, or --target ort-cuda"
         )
     notes = (Note.of(NoteKind.OWN_NOT_READ, target.title, ops=list(found.written)),) if found.written else ()
-    return found.model, (*notes, *_unread_quantised(target, found.model))
+    model, told = _standard_read_by(target, found.model)
+    return model, (*notes, *told, *_unread_quantised(target, model))
+
+
+def _standard_read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
+    """With operators of ONNX's written out that the target does not read, as far as their steps are known."""
+    unread = {*target.runtime.unread, *target.unread_operators}
+    model = model if target.runtime.folds_constants else with_needed_constants(model)
+    found = lowered(model, lambda node: not unread.isdisjoint(_forms(node)))
+    notes = []
+    if found.written:
+        notes.append(Note.of(NoteKind.STANDARD_NOT_READ, target.title, ops=list(found.written)))
+    if found.left:
+        notes.append(Note.of(NoteKind.NOT_WRITTEN_OUT, target.title, nodes=list(found.left)))
+    return with_needed_constants(found.model) if found.written else model, tuple(notes)
+
+
+def _forms(node: ir.Node) -> Iterator[str]:
+    """What a target may not read of a node: its operator, or that in this form."""
+    if node.domain or node.op_type not in WRITTEN:
+        return
+    yield node.op_type
+    if node.op_type == "Resize" and whole(node, "antialias"):
+        yield "Resize with antialias"
+    if node.op_type == "STFT" and (dims_of(node, 0) or (1,))[-1] == 2:
+        yield "STFT of complex numbers"
 
 
 def _unread_quantised(target: Target, model: Model) -> Iterator[Note]:
