@@ -17,6 +17,7 @@ from halfwise.model.operator_slots import SHAPE_READERS, shape_slots
 from halfwise.model.ops import BODIES, CONTROL_FLOW, SlotRule, holds_scale, slot_rule, takes_any_format
 from halfwise.model.positions import position_arithmetic
 from halfwise.model.random_draws import draws
+from halfwise.model.weights import stored_type
 from halfwise.precision.choices import NO_CHOICES, Choices
 
 __all__ = ["Site", "Sites", "bodies_of", "native_format"]
@@ -178,7 +179,7 @@ def bodies_of(node: ir.Node) -> Iterator[ir.Graph]:
 def _why_not(node: ir.Node, fmt: Format) -> Note | None:
     if draws(node):
         return Note.of(NoteKind.RANDOM)
-    if node.op_type == "QuantizeLinear" and not node.domain and node.inputs[0] and node.inputs[0].is_initializer():
+    if _quantises_weight(node) and not all(_stored_in(value, fmt) for value in node.inputs[:2]):
         return Note.of(NoteKind.QUANTISES_WEIGHT)
     if _makes_fine_bias(node, fmt):
         return Note.of(NoteKind.FINE_BIAS, format=fmt.value.upper())
@@ -190,6 +191,17 @@ def _why_not(node: ir.Node, fmt: Format) -> Note | None:
         if not isinstance(value.type, ir.TensorType) and node.op_type not in BODIES:  # what else they carry is theirs
             return Note.of(NoteKind.CONTAINER)
     return None
+
+
+def _quantises_weight(node: ir.Node) -> bool:
+    weight = node.inputs[0] if node.op_type == "QuantizeLinear" and not node.domain else None
+    return weight is not None and weight.is_initializer()
+
+
+def _stored_in(value: ir.Value | None, fmt: Format) -> bool:
+    """Whether the file has it in this format, so that narrowing changes no step."""
+    tensor = value.const_value if value is not None else None
+    return tensor is not None and format_of_type(stored_type(tensor)) is fmt
 
 
 def _makes_fine_bias(node: ir.Node, fmt: Format) -> bool:
