@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +16,7 @@ from halfwise.core.metrics import is_float
 from halfwise.core.notes import Note, NoteKind
 from halfwise.emulation.stepper import Stepper
 from halfwise.emulation.store import Store
+from halfwise.model.families import STEPS
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 
@@ -61,6 +62,14 @@ def first_not_finite(sites: Sites, stepper: Stepper, feed: Mapping[str, Array]) 
                 lost.add(step.node)
     ends = (value.producer() for value in sites.model.graph.outputs)
     node = next((node for node in ends if node in lost), None)
-    while node is not None and (before := next((each for each in node.predecessors() if each in lost), None)):
+    while node is not None and (before := next((each for each in _made_from(node) if each in lost), None)):
         node = before
     return node
+
+
+def _made_from(node: ir.Node) -> Iterator[ir.Node]:
+    """The nodes that made its inputs; of an integer, also what it was rounded from, which tells what was lost."""
+    for before in node.predecessors():
+        yield before
+        if before.op_type in STEPS and not before.domain:
+            yield from before.predecessors()

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.core.answers import check_answers
 from halfwise.core.english.finding import finding
 from halfwise.core.evaluation import Evaluation, float_outputs, sample_error
 from halfwise.core.finding import Finding, Where
@@ -19,7 +21,9 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
+from halfwise.emulation.first_not_finite import lost_from
 from halfwise.emulation.open_sizes import sizes_that_run
+from halfwise.emulation.stepper import Stepper
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.all_samples import AllSamples, all_samples
 from halfwise.model.inputs.feed import Feed
@@ -67,6 +71,7 @@ def measure(model: Model, inputs: Any, notify: Callable[[int, int], None]) -> Me
     for index, feed in enumerate(samples.feeds):
         answers.append(reference.run(index, feed))
         notify(index + 1, steps)
+    check_answers(answers, samples.notes, partial(_lost_from, wide, samples))
     found = understand(facts, (), None, answers)
     errors = []
     for index, (feed, wanted) in enumerate(zip(samples.feeds, found.answers, strict=True)):
@@ -77,6 +82,10 @@ def measure(model: Model, inputs: Any, notify: Callable[[int, int], None]) -> Me
     measured = _judged(wide, samples, evaluation, found.tolerance, found.answers)
     notify(steps, steps)
     return measured
+
+
+def _lost_from(model: Model, samples: AllSamples) -> str:
+    return lost_from(Sites(model), Stepper(Emulator()), widen_feeds(samples.feeds[0]), samples.notes)
 
 
 def _judged(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Target
 from halfwise.core.wording import listed
+from halfwise.model.families import QUANTISERS
 from halfwise.model.fp32_model import typed_notes
 from halfwise.model.model import Model
 from halfwise.verbs.scan import scan
@@ -67,7 +69,12 @@ def because_stored(model: Model) -> InputError | None:
     lost = [each.where.name for each in found if each.rule == _INFINITE]
     if not lost:
         return None
-    return InputError(
-        f"the model's outputs hold no finite value: it stores {listed(lost)} as infinity; "
-        "give its FP32 original with --reference"
-    )
+    remedy = "give its FP32 original with --reference"
+    if _only_scales(model, frozenset(lost)):  # which the original does not have
+        remedy = "quantise again with scales in FP32 (ModelOpt: --high_precision_dtype fp32), and give that model"
+    return InputError(f"the model's outputs hold no finite value: it stores {listed(lost)} as infinity; {remedy}")
+
+
+def _only_scales(model: Model, names: AbstractSet[str]) -> bool:
+    read = (node.op_type for value in model.initializers() if value.name in names for node, _ in value.uses())
+    return all(op in QUANTISERS for op in read)

@@ -12,7 +12,7 @@ from halfwise.core.english.finding import finding
 from halfwise.core.finding import Finding, Where
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
-from halfwise.model.families import PRODUCTS, RECURRENT
+from halfwise.model.families import PRODUCTS, QUANTISERS, RECURRENT
 from halfwise.model.patterns.guards import Guard, find_guards
 from halfwise.model.patterns.view import View, attribute
 from halfwise.precision.sites import Sites
@@ -22,7 +22,7 @@ from halfwise.verbs.scan.weights import InitializerCounts
 __all__ = ["constant_findings"]
 
 _FP16 = Format.FP16
-_BROKEN_BY_INFINITY = PRODUCTS | RECURRENT | {"BatchNormalization", "Div"}
+_BROKEN_BY_INFINITY = PRODUCTS | QUANTISERS | RECURRENT | {"BatchNormalization", "Div"}
 _LISTED = 16
 
 
