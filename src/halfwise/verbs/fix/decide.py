@@ -8,7 +8,9 @@ from halfwise.core.formats import Format
 from halfwise.core.reasons import Reason
 from halfwise.deploy.deploy_files import advisories_for
 from halfwise.emulation.profiles import ENGINE
+from halfwise.model.families import INTEGER_SUMS
 from halfwise.model.inputs.rollout import executions
+from halfwise.model.model import Model
 from halfwise.precision.decision import Adjustment
 from halfwise.search.context import EvaluationContext
 from halfwise.search.held_out import Decided
@@ -45,11 +47,13 @@ def decide(prepared: Prepared) -> Feedback:
 
 
 def _found(prepared: Prepared) -> Feedback:
-    request = prepared.request
-    first = _candidate(prepared, prepared.context, prepared.journal)
+    request, context = prepared.request, prepared.context
+    if _sums_integers(prepared.model):
+        context = replace(context, finite=request.plan is None)
+    first = _candidate(prepared, context, prepared.journal)
     request.notify("looking for overflows inside, and for what less rounding does")
     searched, forced = request.plan is None, request.choices.forced
-    found = feedback_on(first, prepared.context, request.profile, searched=searched, forced=forced)
+    found = feedback_on(first, context, request.profile, searched=searched, forced=forced)
     if found.in_sight is None:
         return found
     if not _affords_second(found.in_sight, first):
@@ -63,6 +67,11 @@ def _found(prepared: Prepared) -> Feedback:
         request.notify("searching again: with less rounding, what keeps values finite misses the tolerance")
         second = _second(prepared, wider, first)
     return second_feedback(found, second, request.profile)
+
+
+def _sums_integers(model: Model) -> bool:
+    """Whether integers are summed, which FP16 does not hold: what is lost there is kept from the start."""
+    return any(node.op_type in INTEGER_SUMS and not node.domain for node in model.nodes)
 
 
 def _affords_second(in_sight: EvaluationContext, first: Candidate) -> bool:

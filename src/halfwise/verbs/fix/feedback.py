@@ -70,7 +70,7 @@ def feedback_on(
     in_sight = wide if WIDE.name in missed else table
     if engine is not None and engine.name in missed:
         in_sight = in_sight.under(replace(engine, reverted=frozenset()))
-    return replace(found, missed=missed, in_sight=replace(in_sight, finite=healed))
+    return replace(found, missed=missed, in_sight=replace(in_sight, finite=healed or table.finite))
 
 
 def in_wider_sight(first: Feedback, second: Candidate | None) -> EvaluationContext | None:
