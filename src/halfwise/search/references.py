@@ -59,6 +59,10 @@ class References:
         """The same answers, of what is judged in the model of `sites` alone."""
         return References(sites, self._emulator, self._counter, self._original, self._known)
 
+    def apart(self) -> References:
+        """The same answers; what is asked of these is not known to those."""
+        return References(self._fp32.sites, self._emulator, self._counter, self._original, self._known)
+
     def of_form(self, sites: Sites) -> References:
         """What is right stays so, and the model is written otherwise."""
         return References(sites, self._emulator, self._counter, self._original or self)

@@ -121,9 +121,11 @@ def _turned(prepared: Prepared, decided: Decided, decision: Decision, known: tup
     node = wavering(decision, context.emulator, given[0], context.counter)
     if node is None or not context.counter.free(missing * (2 + len(context.also)), Untried.VARIANTS):
         return None
-    sources = [given[index % len(given)] for index in range(missing)]
-    others = varied(sources, (*given, *known), context.references, seed=TRIALS)
-    found = context.judge(decided.sites, others).measure(decision.assignment).ratios if others else ()
+    sources, found = [given[index % len(given)] for index in range(missing)], list[float]()
+    for start in range(0, missing, JUDGED):  # of large inputs few are held at a time
+        apart = context.apart()
+        some = varied(sources[start : start + JUDGED], (*given, *known), apart.references, seed=TRIALS + start)
+        found += apart.judge(decided.sites, some).measure(decision.assignment).ratios if some else ()
     missed = [ratio * prepared.relaxed for ratio in found if not ratio * prepared.relaxed <= 1.0]
     if not missed:
         return None
