@@ -68,8 +68,8 @@ class EvaluationContext:
         return self._sites[key]
 
     def apart(self) -> EvaluationContext:
-        """For inputs that are asked about once: what is held of them ends with it."""
-        return replace(self, references=self.references.apart(), _judges={}, _memories={})
+        """For many inputs that are asked about once, by the first profile: what is held of them ends with it."""
+        return replace(self, references=self.references.apart(), also=(), _judges={}, _memories={})
 
     def repaired(self, model: Model, repairs: Sequence[tuple[Rule, Repair]]) -> tuple[Model, tuple[Repair, ...]]:
         """With the repairs made, and those that could be made. Of repairs that throw, one rule's loss is not the job's.

@@ -119,7 +119,7 @@ def _turned(prepared: Prepared, decided: Decided, decision: Decision, known: tup
     if made_up or missing <= 0 or context.question.own_metric is not None:
         return None
     node = wavering(decision, context.emulator, given[0], context.counter)
-    if node is None or not context.counter.free(missing * (2 + len(context.also)), Untried.VARIANTS):
+    if node is None or not context.counter.free(2 * missing, Untried.VARIANTS):
         return None
     sources, found = [given[index % len(given)] for index in range(missing)], list[float]()
     for start in range(0, missing, JUDGED):  # of large inputs few are held at a time
