@@ -13,6 +13,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.formats import Format, format_of_dtype, format_of_type, round_to
+from halfwise.emulation.arena import shrink
 from halfwise.emulation.given_weights import declared_weight
 from halfwise.emulation.kept_sessions import KeptSessions
 from halfwise.emulation.kept_walks import KeptWalks, identity_of
@@ -215,6 +216,7 @@ class Emulator:
             each._written.clear()
         self._segments.clear()
         gc.collect()
+        shrink()
         self.weights.forget()
 
     def make_room(self, sites: Sites) -> None:

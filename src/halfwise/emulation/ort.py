@@ -17,6 +17,7 @@ from halfwise.core.child.black_box import Fatal, guarded, native_call
 from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
 from halfwise.core.put_off import Later
 from halfwise.core.thread_room import room_for
+from halfwise.emulation.arena import use_arena
 from halfwise.emulation.culprit import culprit
 from halfwise.emulation.four_bits import FOUR_BITS, array_of, value_of
 from halfwise.emulation.given_weights import hand_over
@@ -83,7 +84,7 @@ def _prepare_cuda() -> None:
             ort.preload_dlls()
 
 
-def _options(*, lean: bool, threads: int) -> ort.SessionOptions:
+def _options(*, lean: bool, threads: int, device: Device) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -94,7 +95,10 @@ def _options(*, lean: bool, threads: int) -> ort.SessionOptions:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if lean:
         options.add_session_config_entry("session.disable_prepacking", "1")
-    options.enable_cpu_mem_arena = False  # else each session keeps what its largest run took
+    if device == "cpu":
+        use_arena(options)
+    else:
+        options.enable_cpu_mem_arena = False  # else each session keeps what its largest run took
     return options
 
 
@@ -124,7 +128,7 @@ class Session:
         device: Device = "cpu",
         redraw: bool = True,
     ) -> None:
-        options = _options(lean=lean, threads=threads)
+        options = _options(lean=lean, threads=threads, device=device)
         on_gpu = device == "cuda"
         providers: list[Any] = [(_CUDA, _CUDA_OPTIONS)] if on_gpu else []
         read = _read_by(proto.graph) if weights else frozenset()

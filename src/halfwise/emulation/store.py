@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.fast_casts import rounded
 from halfwise.core.formats import Format
-from halfwise.core.freed_memory import give_back_memory
+from halfwise.core.freed_memory import Freed
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.lent_weights import LentWeights
 from halfwise.emulation.ort import Device
@@ -23,7 +23,8 @@ __all__ = ["Store", "is_large"]
 Array = NDArray[Any]
 
 WEIGHT_BYTES = 1 << 22  # in FP32, of a weight with which a product runs on the GPU
-_FREED = 1 << 24  # bytes of tensors after which what is free goes back to the system
+
+_freed = Freed()  # by all runs of this process
 
 
 class Store:
@@ -48,7 +49,6 @@ class Store:
             beside.append(self)
         self.ahead: dict[ir.Node, Array] = {}
         self._values: dict[ir.Value, Array] = {}
-        self._freed = 0
         for value in assignment.sites.model.graph.inputs:
             if value.name and value.name in feeds:
                 array, fmt = feeds[value.name], assignment.stored(value)
@@ -91,11 +91,10 @@ class Store:
 
     def drop(self, value: ir.Value) -> None:
         array = self._values.pop(value, None)
-        self._freed += array.nbytes if isinstance(array, np.ndarray) else 0
-        if self._freed > _FREED:
+        if isinstance(array, np.ndarray):
+            size = array.nbytes
             del array
-            give_back_memory()
-            self._freed = 0
+            _freed.count(size)
 
     def __contains__(self, value: ir.Value) -> bool:
         return value in self._values

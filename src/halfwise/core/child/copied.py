@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from halfwise.core.freed_memory import own_bytes
+
 __all__ = ["Copy", "copy", "ruled_out"]
 
 _MOST_OWN_BYTES = 1 << 29  # what this process holds: the child would keep it from the system after it is freed here
@@ -84,7 +86,7 @@ def copy(life: Callable[[], object], log: Path | None, kept: Collection[int]) ->
 
 def ruled_out() -> bool:
     """Whether there is none for what this process is, whatever its native threads do."""
-    return sys.platform != "linux" or threading.active_count() > 1 or _own_bytes() > _MOST_OWN_BYTES
+    return sys.platform != "linux" or threading.active_count() > 1 or own_bytes() > _MOST_OWN_BYTES
 
 
 def _others() -> int:
@@ -112,11 +114,6 @@ def _slept(before: Mapping[str, tuple[str, ...]]) -> bool:
 
 def _maps() -> str:
     return Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
-
-
-def _own_bytes() -> int:
-    resident, shared = Path("/proc/self/statm").read_text(encoding="ascii").split()[1:3]
-    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _live(life: Callable[[], object], log: Path | None, kept: Collection[int], wait: int) -> NoReturn:
