@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from itertools import pairwise
 
 import pytest
 
@@ -45,23 +44,33 @@ def test_what_a_thread_freed_goes_back() -> None:
     assert after - before < 4
 
 
-def test_the_more_came_back_the_later_it_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process holds 100 MB of which the first time 40 MB come back, and then nothing."""
-    megabyte, held, asked = 1 << 20, [100 << 20], []
+def test_memory_is_given_back_where_much_more_is_held_than_must_be() -> None:
+    """A process must hold 100 MB. What is freed stays with it, until it is given back."""
+    megabyte, must = 1 << 20, 100
+    held, given, when = [100], [], []
 
     def give_back() -> None:
-        asked.append(held[0])
-        held[0] = 60 << 20
+        given.append(held[0] - must)
+        held[0] = must
 
-    monkeypatch.setattr(freed_memory, "give_back_memory", give_back)
-    monkeypatch.setattr(freed_memory, "own_bytes", lambda: held[0])
-    freed = freed_memory.Freed()
-    when = []
-    for number in range(800):
-        before = len(asked)
-        freed.count(megabyte)
-        when += [number + 1] * (len(asked) - before)
-    assert when[0] == 17  # more than 16 MB
-    assert when[1] - when[0] == 16 * 40 + 1
-    assert [late - early for early, late in pairwise(when[1:])] == [17] * (len(when) - 2)
-    assert len(when) > 5
+    def count(number: int, more: int) -> None:
+        before = len(given)
+        held[0] += more
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(freed_memory, "own_bytes", lambda: held[0] * megabyte)
+            freed.count(megabyte)
+        when.extend([number] * (len(given) - before))
+
+    freed = freed_memory.Freed(give_back)
+    for number in range(1, 18):  # more than 16 MB
+        count(number, 0)
+    assert (given, when) == ([0], [17])
+    for number in range(18, 400):
+        count(number, 0)
+    assert given == [0]  # it holds what it must
+    for number in range(400, 4000):
+        count(number, 1)
+    least, *others = given[1:]
+    assert 1.5 * must + 64 < must + least <= 1.5 * must + 64 + 17
+    assert all(second - first > 3 * more for first, second, more in zip(when[1:], when[2:], given[1:], strict=False))
+    assert len(others) > 1

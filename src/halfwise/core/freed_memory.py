@@ -5,29 +5,17 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["Freed", "give_back_memory", "one_heap", "own_bytes"]
 
 _M_ARENA_MAX = -8  # of glibc's malloc.h
-_LEAST = 1 << 24  # bytes that are worth asking
-_TIMES = 16  # what came back is slow to take again: so much more is freed before the next time
-
-
-class Freed:
-    """Counts the bytes of tensors that are freed. The more a process could give back last time, the later it does so
-    again: most of it is soon taken anew."""
-
-    def __init__(self) -> None:
-        self._bytes, self._enough = 0, _LEAST
-
-    def count(self, freed: int) -> None:
-        self._bytes += freed
-        if self._bytes > self._enough:
-            before = own_bytes()
-            give_back_memory()
-            self._bytes, self._enough = 0, max(_TIMES * (before - own_bytes()), _LEAST)
+_LEAST = 1 << 24  # bytes that are worth looking
+_MORE = 1.5  # times the least that was held when all had been given back, and some
+_SOME = 1 << 26
+_TIMES = 3  # what came back is freed before it is asked for again
 
 
 def give_back_memory() -> None:
@@ -35,6 +23,26 @@ def give_back_memory() -> None:
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
+
+
+class Freed:
+    """Counts the bytes of tensors that are freed, and lets what nobody uses be given back where a process holds much
+    more than it must; the less often, the more came back, for most of it is soon taken anew."""
+
+    def __init__(self, give_back: Callable[[], None] = give_back_memory) -> None:
+        self._give_back = give_back
+        self._bytes, self._enough, self._must = 0, _LEAST, 0
+
+    def count(self, freed: int) -> None:
+        self._bytes += freed
+        if self._bytes <= self._enough:
+            return
+        self._bytes, self._enough, before = 0, _LEAST, own_bytes()
+        if before > _MORE * self._must + _SOME:
+            self._give_back()
+            after = own_bytes()
+            self._must = min(self._must or after, after)
+            self._enough = max(_TIMES * (before - after), _LEAST)
 
 
 def one_heap() -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from halfwise.core.fast_casts import rounded
 from halfwise.core.formats import Format
 from halfwise.core.freed_memory import Freed
+from halfwise.emulation.arena import shrink
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.lent_weights import LentWeights
 from halfwise.emulation.ort import Device
@@ -24,7 +25,7 @@ Array = NDArray[Any]
 
 WEIGHT_BYTES = 1 << 22  # in FP32, of a weight with which a product runs on the GPU
 
-_freed = Freed()  # by all runs of this process
+_freed = Freed(shrink)  # by all runs of this process
 
 
 class Store:

@@ -18,7 +18,6 @@ from halfwise.core.child.allowance import Allowance
 from halfwise.core.child.black_box import BlackBox, attach
 from halfwise.core.child.guard import end_with_parent, go_first, limit_memory
 from halfwise.core.exhausted import out_of_memory
-from halfwise.core.freed_memory import give_back_memory
 from halfwise.core.one_thread import on_one_thread
 from halfwise.emulation.arena import shrink
 from halfwise.model.model import load
@@ -90,7 +89,6 @@ def _serve(connection: Connection[Any, Any], told: Path) -> NoReturn:
             send(connection, Failed.of(error))
         del call, answer
         shrink()
-        give_back_memory()
 
 
 def readable(source: Any) -> None:
