@@ -81,7 +81,7 @@ class NoteKind(Enum):
     CUT_EVENLY = "cut-evenly"
     RUNTIME_OVERWRITES = "runtime-overwrites"
     QUANTISERS_MOVE, QUANTISERS_ALLOW = "quantisers-move", "quantisers-allow"
-    QUANTISERS_NEAR = "quantisers-near"
+    QUANTISERS_NEAR, QUANTISERS_STEP = "quantisers-near", "quantisers-step"
     INPUT_FINDING = "input-finding"
     INPUT_NEAR_LIMIT = "input-near-limit"
     CLAMPED_WEIGHTS = "clamped-weights"
