@@ -15,7 +15,6 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 from halfwise.core.formats import Format
 from halfwise.model.families import QUANTISERS
 from halfwise.model.model import Model
-from halfwise.model.patterns.view import attribute
 
 __all__ = ["FloatWeights", "reads_quantised", "with_float_weights"]
 
@@ -105,7 +104,7 @@ def _constant(value: ir.Value) -> NDArray[np.float32]:
 def _dequantised(node: ir.Node) -> NDArray[np.float32]:
     """One scale for all of it, one for each place along an axis, or one for each block along it."""
     numbers = _constant(_of(node, 0))
-    axis, block = int(attribute(node, "axis", 1)), int(attribute(node, "block_size", 0))
+    axis, block = node.attributes.get_int("axis", 1), node.attributes.get_int("block_size", 0)
 
     def spread(values: NDArray[np.float32]) -> NDArray[np.float32]:
         if block:
