@@ -15,9 +15,9 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.model.families import PRODUCTS, QUANTISERS, RECURRENT
 from halfwise.model.patterns.guards import Guard, find_guards
 from halfwise.model.patterns.view import View, attribute
+from halfwise.model.scales import farthest, is_scale
 from halfwise.precision.sites import Sites
 from halfwise.verbs.scan.masks import Mask, follow_masks
-from halfwise.verbs.scan.scales import farthest, is_scale
 from halfwise.verbs.scan.weights import InitializerCounts
 
 __all__ = ["constant_findings"]

@@ -13,7 +13,7 @@ from halfwise.model.model import Model
 from halfwise.model.moving import Move, movers
 from halfwise.model.patterns import Pattern
 from halfwise.model.patterns.view import View
-from halfwise.verbs.scan.scales import is_scale
+from halfwise.model.scales import is_scale
 
 __all__ = ["training_advice"]
 

@@ -30,8 +30,9 @@ def farthest(scale: ir.Value, largest: float) -> float:
         kind = held.dtype if held is not None else None
         if node.op_type in QUANTISERS and kind is not None and kind.is_integer():
             origin = _origin(node)
-            below, above = min(below, (kind.min - origin) * largest), max(above, (kind.max - origin) * largest)
-    found = above if above > -_ABOUT * below else below
+            ends = float(kind.min - origin) * largest, float(kind.max - origin) * largest
+            below, above = min(below, ends[0]), max(above, ends[1])
+    found = float(above if above > -_ABOUT * below else below)
     return found if math.isfinite(found) and found else largest
 
 
