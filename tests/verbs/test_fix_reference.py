@@ -175,3 +175,14 @@ def test_other_verbs_take_the_original_too() -> None:
         for key in ("nodes", "tensors", "whole", "culprits"):
             assert alone.get(key) == beside.get(key)
         assert not any(each["kind"] == "typed-already" for each in alone["messages"])
+
+
+def test_scales_of_quantisers_are_no_weights_that_differ() -> None:
+    """No original has them; the model is quantised after it."""
+    held = [weight("w", RNG.standard_normal((8, 8)).astype(np.float32)), weight("step", np.float32(3.0))]
+    nodes = [node("MatMul", "x w", "a"), node("Mul", "a step", "y")]
+    ends = [value("x", FLOAT, (2, 8))], [value("y", FLOAT, (2, 8))]
+    steps = [node("QuantizeLinear", "x step", "q"), node("DequantizeLinear", "q step", "d"), node("MatMul", "d w", "y")]
+    held_after = [held[0], weight("step", np.float32(0.1))]
+    found = restored(load(model(steps, *ends, held_after, opset=21)), load(model(nodes, *ends, held, opset=21)))
+    assert (found.taken, found.differing, found.unknown) == (["w"], [], [])

@@ -81,7 +81,7 @@ class NoteKind(Enum):
     CUT_EVENLY = "cut-evenly"
     RUNTIME_OVERWRITES = "runtime-overwrites"
     QUANTISERS_MOVE, QUANTISERS_ALLOW = "quantisers-move", "quantisers-allow"
-    QUANTISERS_NEAR = "quantisers-near"
+    QUANTISERS_NEAR, QUANTISERS_STEP = "quantisers-near", "quantisers-step"
     INPUT_FINDING = "input-finding"
     INPUT_NEAR_LIMIT = "input-near-limit"
     CLAMPED_WEIGHTS = "clamped-weights"
@@ -245,7 +245,7 @@ class NoteKind(Enum):
     OWN_NOT_READ = "own-not-read"
     STANDARD_NOT_READ = "standard-not-read"
     NOT_WRITTEN_OUT = "not-written-out"
-    QUANTISED_NOT_READ = "quantised-not-read"
+    QUANTISED_NOT_READ, QUANTISED_STORED = "quantised-not-read", "quantised-stored"
     OWN_WITHOUT_KERNEL = "own-without-kernel"
     OWN_WIDE_ON_CPU = "own-wide-on-cpu"
     # Why a node cannot narrow

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from halfwise.core.errors import InputError
 from halfwise.model.contrib.schemas import knows
 from halfwise.model.held_graphs import nodes_within
+from halfwise.model.protobuf_fixups import in_foreign_domain
 
 __all__ = ["CUT", "check_operators", "not_run"]
 
@@ -41,7 +42,8 @@ def check_operators(proto: onnx.ModelProto, label: str) -> None:
     waiting: list[Iterable[onnx.NodeProto]] = [proto.graph.node]
     while waiting:
         for node in nodes_within(waiting.pop()):
-            key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
+            home = node.domain == "ai.onnx" or in_foreign_domain(node)
+            key = ("" if home else node.domain, node.op_type)
             if key in seen:
                 continue
             seen.add(key)

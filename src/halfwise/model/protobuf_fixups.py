@@ -1,4 +1,5 @@
-"""Rewrites what no later room knows: sparse tensors, sizes below zero, bodies that hand out an outer tensor."""
+"""Rewrites what no later room knows: sparse tensors, sizes below zero, bodies that hand out an outer tensor, ONNX's
+quantisers in a domain of TensorRT's."""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ import onnx
 from onnx import numpy_helper
 
 from halfwise.core.errors import InputError
+from halfwise.model.families import QUANTISERS
 from halfwise.model.held_graphs import held_graphs
 from halfwise.model.proto_file import check_rank, every_graph
 
-__all__ = ["fix_up", "needs_fixups"]
+__all__ = ["fix_up", "in_foreign_domain", "needs_fixups"]
 
 _MOST_BYTES = 1 << 30
+_FOREIGN = "trt"
 
 
 def needs_fixups(proto: onnx.ModelProto) -> bool:
@@ -22,13 +25,15 @@ def needs_fixups(proto: onnx.ModelProto) -> bool:
         graph.sparse_initializer or any(a.HasField("sparse_tensor") for node in graph.node for a in node.attribute)
         for graph in every_graph(proto)
     )
-    return sparse or any(_below_zero(proto)) or any(_handed_through(proto.graph, frozenset()))
+    quantises = any(in_foreign_domain(node) for graph in every_graph(proto) for node in graph.node)
+    return sparse or quantises or any(_below_zero(proto)) or any(_handed_through(proto.graph, frozenset()))
 
 
 def fix_up(proto: onnx.ModelProto) -> None:
     """Rewrite the model in place."""
     for graph in every_graph(proto):
         _make_dense(graph)
+        _bring_home(graph)
     for dimension in list(_below_zero(proto)):
         dimension.Clear()
     for graph, output in list(_handed_through(proto.graph, frozenset())):
@@ -60,6 +65,23 @@ def _handed_through(
     for node in graph.node:
         for body in held_graphs(node):
             yield from _handed_through(body, known)
+
+
+def in_foreign_domain(node: onnx.NodeProto) -> bool:
+    """Whether it is an operator of ONNX's, of which NVIDIA's ModelOpt kept the domain of the one that it replaced."""
+    return node.domain == _FOREIGN and node.op_type in QUANTISERS
+
+
+def _bring_home(graph: onnx.GraphProto) -> None:
+    """Its zero points are lists of one, its scales single numbers."""
+    held = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if not in_foreign_domain(node):
+            continue
+        node.domain = ""
+        scale, zero = (held.get(name) for name in (*node.input[1:], "", "")[:2])
+        if scale is not None and zero is not None and not scale.dims and list(zero.dims) == [1]:
+            del zero.dims[:]
 
 
 def _make_dense(graph: onnx.GraphProto) -> None:

@@ -14,6 +14,7 @@ from halfwise.core.formats import Format, format_of_type
 from halfwise.core.wording import listed
 from halfwise.model.elements import WINDOW, Elements
 from halfwise.model.model import Model
+from halfwise.model.scales import is_scale
 from halfwise.model.weights import stored_type
 
 __all__ = ["Restored", "check_interface", "restored"]
@@ -69,7 +70,7 @@ def restored(model: Model, original: Model) -> Restored:
             used.add(found)
             value.const_value = found
             result.taken.append(name)
-        else:
+        elif not is_scale(value):  # a quantised model has scales that no original has
             (result.differing if candidates else result.unknown).append(name)
     return result
 

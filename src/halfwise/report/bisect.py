@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from halfwise.core.english import said
+from halfwise.core.notes import NoteKind
 from halfwise.core.wording import counted, listed, three_digits
 from halfwise.report.sheet_table import SheetTable
 from halfwise.report.terminal import Terminal
@@ -15,6 +16,7 @@ __all__ = ["show_bisect"]
 _SHOWN = 40  # culprits
 _NAMED = 8  # nodes of a sentence
 _STEPS = 2  # builds: all FP16, all FP32
+_EXPLAIN = frozenset({NoteKind.DELIVERED_MISSES_IN_FP32, NoteKind.QUANTISERS_MOVE})  # why FP32 is wrong
 
 
 def step_table(result: BisectResult) -> tuple[SheetTable, ...]:
@@ -52,11 +54,13 @@ def _headline(terminal: Terminal, result: BisectResult, where: str) -> None:
         if control is not None and control.answer is Answer.FAILED:
             terminal.line(f"The all-FP32 model cannot be built on {where}: {said(control.because)}", "bold red")
         else:
-            terminal.line(
-                f"Precision is not the reason: the all-FP32 model is wrong on {where}, too ({builds}); look for "
-                "another cause, such as a kernel's defect, TF32, or inputs that do not belong to this model",
-                "bold red",
-            )
+            told = f"Precision is not the reason: the all-FP32 model is wrong on {where}, too ({builds})"
+            if not _EXPLAIN.intersection(note.kind for note in result.notes):
+                told += (
+                    "; look for another cause, such as a kernel's defect, TF32, or inputs that do not belong to this "
+                    "model"
+                )
+            terminal.line(told, "bold red")
         return
     count = len(result.culprits)
     if not count:

@@ -8,7 +8,7 @@ the other step lay halfway between two: its answer is no further from the model 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from halfwise.core.evaluation import evaluate
+from halfwise.core.notes import Note, NoteKind
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import Session
 from halfwise.model.families import STEPS
@@ -28,7 +29,17 @@ from halfwise.precision.sites import Sites
 from halfwise.search.judge import Measured, Question, worst_of
 from halfwise.search.run_counter import RunCounter
 
-__all__ = ["MARGIN", "MOVED", "TF32", "Movement", "OwnMovement", "beyond_fp16", "has_quantisers", "own_movement"]
+__all__ = [
+    "MARGIN",
+    "MOVED",
+    "TF32",
+    "Movement",
+    "OwnMovement",
+    "beyond_fp16",
+    "has_quantisers",
+    "own_movement",
+    "own_steps",
+]
 
 MOVED = 2.0**-14  # of a value: an eighth of what TF32 rounds, a few times what another order of long sums changes
 TF32 = 2.0**-11
@@ -84,12 +95,37 @@ class OwnMovement:
     unseen: float
     as_tf32: float
 
+    def note(self, ratio: float) -> Note | None:
+        """What is to say of FP16's error, where it is no more than what FP32 comes to by itself."""
+        if ratio > self.as_tf32:
+            return None
+        if 1.0 < self.fp32 < math.inf:
+            return Note.of(NoteKind.QUANTISERS_MOVE, ratio=self.fp32, moved=MOVED)
+        if self.as_tf32 > MARGIN:
+            return Note.of(NoteKind.QUANTISERS_MOVE, ratio=self.as_tf32 / MARGIN, moved=TF32)
+        return None
+
 
 def own_movement(searched: Movement, given: Movement) -> OwnMovement:
     """Of the inputs searched, and of all that were given."""
     seen, tf32 = searched.measured(MOVED), given.measured(TF32, -(-DRAWS // len(given.feeds)))
     bounds = (bound for bound in (seen.unseen_bound, tf32.unseen_bound) if math.isfinite(bound))
     return OwnMovement(seen.ratio, seen.unseen_bound, _two_digits(MARGIN * max(bounds, default=0.0)))
+
+
+def own_steps(
+    sites: Sites,
+    emulator: Emulator,
+    question: Question,
+    samples: Sequence[Mapping[str, NDArray[Any]]],
+    answers: Sequence[Mapping[str, NDArray[Any]]],
+) -> OwnMovement | None:
+    """Where nothing is searched, and no runs are counted. None where nothing computed is quantised."""
+    if not has_quantisers(sites):
+        return None
+    feeds = [Feed(index, sample) for index, sample in enumerate(samples)]
+    movement = Movement(sites, emulator, question, feeds, [dict(answer) for answer in answers], RunCounter())
+    return own_movement(movement, movement)
 
 
 def beyond_fp16(movement: Movement, ratios: Sequence[float]) -> tuple[Feed, ...]:

@@ -28,6 +28,10 @@ DEPLOYING = {
         "{subject} reads only tensors quantised to {types:plain} with zero points of 0, unlike those of node {node!r}. "
         "Its build ends there: quantise again, symmetric, to INT8."
     ),
+    NoteKind.QUANTISED_STORED: (
+        "{subject} does not read weights quantised like that of node {node!r}. Stored as floats, which takes more "
+        "memory: {count:many weight}. Symmetric INT8 or INT4 stays small."
+    ),
     NoteKind.OWN_WITHOUT_KERNEL: (
         "ONNX Runtime has no FP16 kernel of {ops:plain}, so they are written in ONNX's operators."
     ),

@@ -97,11 +97,15 @@ VERDICTS = {
     ),
     NoteKind.QUANTISERS_MOVE: (
         "FP32 itself misses the tolerance ({ratio:.2g} times the allowed error) once the inputs of quantisers move by "
-        "{moved:.1g}. More FP32 nodes do not help: state a wider tolerance (--tol)."
+        "{moved:.1g}. FP32 nodes help on these inputs alone, if at all: state a wider tolerance (--tol)."
     ),
     NoteKind.QUANTISERS_NEAR: (
         "FP32 itself comes to {ratio:.2g} times the allowed error once the inputs of quantisers move by {moved:.1g}. "
         "More FP32 nodes do not bring other inputs within it: state a wider tolerance (--tol)."
+    ),
+    NoteKind.QUANTISERS_STEP: (
+        "Quantisers in {names:list} make whole steps of TF32's rounding, too. FP32 nodes that only avoid such steps "
+        "are not listed there."
     ),
     NoteKind.QUANTISERS_ALLOW: (
         "The tolerance is {factor:.2g} times the default: quantisers make whole steps of TF32's rounding, too. State "

@@ -60,7 +60,6 @@ class Runtime:
     unread: frozenset[str] = frozenset()  # operators of ONNX, or forms of them, that no release's parser reads
     reads_own: frozenset[str] | None = None  # of ONNX Runtime's own operators those that it reads; None: all
     quantised: Mapping[str, str] | None = None  # the types of quantised tensors that it reads, since when; None: all
-    integer_biases: bool = True  # it reads a bias of INT32 behind a DequantizeLinear
     folds_constants: bool = True  # it folds whatever constants alone lead to, also axes and weights
     fuses_norms: bool = False  # it has one kernel for a norm of small operators, which is kept whole
     builder: Builder | None = None

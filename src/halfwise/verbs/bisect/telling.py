@@ -20,10 +20,12 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan, PlannedNode
 from halfwise.precision.typed_onnx import write_typed
 from halfwise.search.judge import Question
+from halfwise.search.quantiser_steps import own_steps
 from halfwise.verbs.bisect.asked import UNRANKED, Asked
 from halfwise.verbs.bisect.culprits import Found
 from halfwise.verbs.bisect.result import BisectResult, Culprit
 from halfwise.verbs.bisect.trials import Trials
+from halfwise.verbs.fix.runnable import known_kernels
 
 __all__ = ["result_of"]
 
@@ -148,7 +150,23 @@ def _notes(
     if (error := asked.journal.get(UNRANKED, str)) is not None:
         notes.append(Note.of(NoteKind.NOT_RANKED, error=error))
     judged = question if asked.checker is None and asked.metric is None else None
+    if judged is not None and found.ending != "none":
+        notes += _whatever_the_formats(asked, found, trials, judged)
     wrong = found.ending in ("found", "budget")
     if wrong and emulated and judged is not None and judged.tolerance.verdict(emulated, asked.floats).met:
         notes.append(Note.of(NoteKind.EMULATOR_AGREES, profile=asked.emulator.profile.name))
     return tuple(notes)
+
+
+def _whatever_the_formats(asked: Asked, found: Found, trials: Trials, question: Question) -> list[Note]:
+    """What FP32 misses the tolerance by, too: steps of quantisers, and kernels that compute something else."""
+    notes = []
+    control = trials.measured.get(frozenset())
+    if found.ending == "control" and control and asked.backend is not None and asked.backend.name == "ort-cpu":
+        verdict, why = question.tolerance.verdict(control, asked.floats), known_kernels(asked.given)
+        if why.kind is not NoteKind.KERNELS_DECIDE:
+            notes.append(Note.of(NoteKind.DELIVERED_MISSES_IN_FP32, error=verdict.because, why=why))
+    ratios = [step.ratio for step in trials.steps if step.ratio is not None]
+    moves = own_steps(asked.sites, asked.emulator, question, asked.feeds, asked.references) if ratios else None
+    moved = moves.note(ratios[0]) if moves is not None else None
+    return [*notes, *([moved] if moved is not None else [])]

@@ -26,14 +26,12 @@ from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.all_samples import AllSamples, all_samples
-from halfwise.model.inputs.feed import Feed
 from halfwise.model.model import Model
 from halfwise.model.outputs.kinds import facts_of
 from halfwise.model.outputs.understood import understand
 from halfwise.precision.sites import Sites
 from halfwise.search.judge import Question
-from halfwise.search.quantiser_steps import MOVED, Movement, has_quantisers
-from halfwise.search.run_counter import RunCounter
+from halfwise.search.quantiser_steps import own_steps
 from halfwise.verbs.doctor.culprits import Culprits, find_culprits
 from halfwise.verbs.fix.model_inputs import input_effects, input_findings
 from halfwise.verbs.runners import EmulatedRunner
@@ -99,7 +97,8 @@ def _judged(
     if broken or not evaluation.verdict.met:
         culprits = find_culprits(sites, feed, tolerance.kinds)
         findings = [_breaks(name, evaluation, culprits) for name in broken]
-        findings = findings or [_steps(sites, samples, tolerance, answers) or _misses(evaluation, culprits)]
+        ratio = max(evaluation.ratios)
+        findings = findings or [_steps(sites, samples, tolerance, answers, ratio) or _misses(evaluation, culprits)]
     for name in coarse[:_NAMED]:
         findings.append(_coarsely(name, evaluation, answers, find_culprits(sites, feed, tolerance.kinds, name)))
     inputs = [each for each in input_findings(input_effects(model, samples.feeds)) if each.severity != "info"]
@@ -122,17 +121,15 @@ def _breaks(name: str, evaluation: Evaluation, culprits: Culprits) -> Finding:
     return finding("HW611", Where("output", name), note, {"nodes": nodes, "nonfinite": count})
 
 
-def _steps(sites: Sites, samples: AllSamples, tolerance: Tolerance, answers: Sequence[Outputs]) -> Finding | None:
-    """Where quantisers make whole steps of any rounding, so that FP32 misses the tolerance, too."""
-    if not has_quantisers(sites):
+def _steps(
+    sites: Sites, samples: AllSamples, tolerance: Tolerance, answers: Sequence[Outputs], ratio: float
+) -> Finding | None:
+    """Where quantisers make whole steps of any rounding, so that FP32 misses the tolerance as well as FP16."""
+    moves = own_steps(sites, Emulator(), Question(tolerance), samples.feeds, answers)
+    note = moves.note(ratio) if moves is not None else None
+    if note is None:
         return None
-    question, references = Question(tolerance), [dict(answer) for answer in answers]
-    feeds = [Feed(index, feed) for index, feed in enumerate(samples.feeds)]
-    moved = Movement(sites, Emulator(), question, feeds, references, RunCounter()).measured(MOVED)
-    if not 1.0 < moved.ratio < np.inf:
-        return None
-    note = Note.of(NoteKind.QUANTISERS_MOVE, ratio=moved.ratio, moved=MOVED)
-    return finding("HW620", Where("model", str(sites.model.path or "")), note, {"load": moved.ratio})
+    return finding("HW620", Where("model", str(sites.model.path or "")), note, {"load": note.values["ratio"]})
 
 
 def _misses(evaluation: Evaluation, culprits: Culprits) -> Finding:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import onnx_ir as ir
 
 from halfwise.core.errors import InputError
@@ -17,21 +16,17 @@ from halfwise.model.contrib.decompose import WRITTEN, is_own
 from halfwise.model.contrib.kernels import narrow_kernel
 from halfwise.model.contrib.schemas import BLOCKED_DOMAIN, is_known
 from halfwise.model.contrib.writer import dims_of, whole
-from halfwise.model.integer_biases import with_float_biases
+from halfwise.model.float_weights import reads_quantised, with_float_weights
 from halfwise.model.model import Model
 from halfwise.repair.lower import lowered
 from halfwise.repair.needed_constants import with_needed_constants
 
 __all__ = ["read_by"]
 
-_BIASES = "INT32"  # that are written as floats before, where they are not read
-
 
 def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
     """The model as the target can read and narrow it; raises InputError where it holds what cannot be written out."""
     _refuse_blocked(model)
-    if not target.runtime.integer_biases:
-        model = with_float_biases(model)
     reads = target.runtime.reads_own
     if reads is None:
         found = lowered(model, _without_kernel)
@@ -51,7 +46,8 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
         )
     notes = (Note.of(NoteKind.OWN_NOT_READ, target.title, ops=list(found.written)),) if found.written else ()
     model, told = _standard_read_by(target, found.model)
-    return model, (*notes, *told, *_unread_quantised(target, model))
+    model, stored = _quantised_read_by(target, model)
+    return model, (*notes, *told, *stored)
 
 
 def _standard_read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
@@ -78,22 +74,19 @@ def _forms(node: ir.Node) -> Iterator[str]:
         yield "STFT of complex numbers"
 
 
-def _unread_quantised(target: Target, model: Model) -> Iterator[Note]:
-    """The first node that its parser does not read; ONNX Runtime's quantiser writes such ones by default."""
+def _quantised_read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
+    """With weights as floats that the target does not dequantise; what it does not read beside them is told."""
     types = target.runtime.quantised_types(target.span)
     if types is None:
-        return
-    for node in model.nodes:
-        held = {"QuantizeLinear": node.outputs, "DequantizeLinear": node.inputs}.get(node.op_type, ())
-        kind = held[0].dtype if held and held[0] is not None else None
-        if kind is not None and (kind.name not in (*types, _BIASES) or _off_zero(node)):
-            yield Note.of(NoteKind.QUANTISED_NOT_READ, target.title, node=node.name, types=list(types))
-            return
-
-
-def _off_zero(node: ir.Node) -> bool:
-    zero = node.inputs[2].const_value if len(node.inputs) > 2 and node.inputs[2] is not None else None
-    return zero is not None and bool(zero.numpy().astype(np.float32).any())
+        return model, ()
+    found = with_float_weights(model, types)
+    if found.stored:
+        first, count = found.stored[0], len(found.stored)
+        return found.model, (Note.of(NoteKind.QUANTISED_STORED, target.title, node=first, count=count),)
+    unread = next((node for node in found.model.nodes if not reads_quantised(node, types)), None)
+    if unread is None:
+        return found.model, ()
+    return found.model, (Note.of(NoteKind.QUANTISED_NOT_READ, target.title, node=unread.name, types=list(types)),)
 
 
 def _without_kernel(node: ir.Node) -> bool:

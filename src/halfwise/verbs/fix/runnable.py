@@ -31,7 +31,7 @@ from halfwise.verbs.fix.delivered import MOST_INPUTS, Delivered, judged_as_writt
 from halfwise.verbs.fix.feedback import Feedback
 from halfwise.verbs.fix.prepare import Prepared
 
-__all__ = ["runnable"]
+__all__ = ["known_kernels", "runnable"]
 
 TIME_LIMIT_S = 120.0  # for all tries together
 INT8_LEVEL = 4  # of a product's accuracy, as ONNX Runtime numbers them
@@ -87,15 +87,19 @@ def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedb
 
 def _own_doing(model: Model, miss: Verdict) -> Note:
     """Why what has no node in FP16 misses."""
+    return Note.of(NoteKind.DELIVERED_MISSES_IN_FP32, error=miss.because, why=known_kernels(model))
+
+
+def known_kernels(model: Model) -> Note:
+    """What ONNX Runtime's CPU provider computes otherwise than the model says, whatever the formats."""
     levels = [node.attributes.get_int("accuracy_level", 0) for node in model.nodes if node.op_type == "MatMulNBits"]
-    why = Note.of(NoteKind.KERNELS_DECIDE)
     if any(map(slides_cache, model.nodes)):
-        why = Note.of(NoteKind.UNWRITTEN_ROWS)
-    elif INT8_LEVEL in levels:
-        why = Note.of(NoteKind.INT8_PRODUCTS)
-    elif any(map(_dequantises_a_table, model.nodes)):
-        why = Note.of(NoteKind.INT8_FUSED)
-    return Note.of(NoteKind.DELIVERED_MISSES_IN_FP32, error=miss.because, why=why)
+        return Note.of(NoteKind.UNWRITTEN_ROWS)
+    if INT8_LEVEL in levels:
+        return Note.of(NoteKind.INT8_PRODUCTS)
+    if any(map(_dequantises_a_table, model.nodes)):
+        return Note.of(NoteKind.INT8_FUSED)
+    return Note.of(NoteKind.KERNELS_DECIDE)
 
 
 def _dequantises_a_table(node: ir.Node) -> bool:

@@ -15,6 +15,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.model.families import PRODUCTS, QUANTISERS, RECURRENT
 from halfwise.model.patterns.guards import Guard, find_guards
 from halfwise.model.patterns.view import View, attribute
+from halfwise.model.scales import farthest, is_scale
 from halfwise.precision.sites import Sites
 from halfwise.verbs.scan.masks import Mask, follow_masks
 from halfwise.verbs.scan.weights import InitializerCounts
@@ -34,7 +35,8 @@ def constant_findings(
     for value, entry in weights:
         if entry.counts.overflow and value.uses():
             # A mask is negative; the largest value speaks for a constant only where none is.
-            large[value] = entry.counts.min if entry.counts.min < -_FP16.max else entry.counts.max
+            number = entry.counts.min if entry.counts.min < -_FP16.max else entry.counts.max
+            large[value] = farthest(value, number) if is_scale(value) else number
     masks = follow_masks(view, sites, {v: filler for v, filler in large.items() if np.isfinite(filler)})
     infinite = [value for value, entry in weights if entry.counts.nonfinite and _only_infinite(value)]
     infinite += [value for value, filler in large.items() if np.isinf(filler)]

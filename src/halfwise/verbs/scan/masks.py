@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from halfwise.model.families import QUANTISERS
 from halfwise.model.moving import MOVES
 from halfwise.model.patterns.view import View
 from halfwise.precision.sites import Sites
@@ -73,6 +74,10 @@ def _passed(view: View, node: ir.Node, loads: list[dict[int, int]], masks: list[
         for index in together:
             (masks[index].combined if both else masks[index].added).append(node)
         return together
+    if op in QUANTISERS:  # a scale stands for what it makes
+        for index in loads[1]:
+            masks[index].chosen.append(node)
+        return {**loads[0], **loads[1]}
     if op in ("Mul", "Div"):
         return _multiplied(view, node, loads, masks)
     if op == "Neg":

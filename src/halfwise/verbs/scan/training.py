@@ -13,6 +13,7 @@ from halfwise.model.model import Model
 from halfwise.model.moving import Move, movers
 from halfwise.model.patterns import Pattern
 from halfwise.model.patterns.view import View
+from halfwise.model.scales import is_scale
 
 __all__ = ["training_advice"]
 
@@ -26,7 +27,10 @@ _TINY, _HUGE = frozenset({"HW102", "HW103"}), frozenset({"HW104"})
 def training_advice(findings: Sequence[Finding], patterns: Sequence[Pattern], model: Model | None) -> tuple[Note, ...]:
     """Each note names its layers; `model` is None for a checkpoint, whose layers nobody knows to be connected."""
     named: dict[str, list[str]] = {}
+    scales = {value.name for value in model.initializers() if is_scale(value)} if model is not None else set()
     for finding in findings:
+        if finding.where.name in scales:  # of what it was calibrated on
+            continue
         for place in finding.numbers.get("nodes", ()) or (finding.where.name,):
             named.setdefault(finding.rule, []).append(str(place))
     advised = [advice(_unique(named[rule])) for rule, advice in _ADVICE.items() if rule in named]

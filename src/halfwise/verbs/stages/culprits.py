@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -16,17 +16,29 @@ from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.patterns.phases import PhaseWays
 from halfwise.model.patterns.view import View
+from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Sites
 from halfwise.search.judge import Judge, Question
+from halfwise.search.quantiser_steps import own_steps
 from halfwise.search.reasons import explain
 from halfwise.search.search import Search
 from halfwise.search.tensor_statistics import tensor_statistics
 
-__all__ = ["exponent_note", "find_culprits"]
+__all__ = ["Culprits", "exponent_note", "find_culprits"]
 
 _EXPONENTIALS = ("Softmax", "LogSoftmax", "Exp")
 _TELLING = 0.01  # change of an exponential's result by rounding its input that is worth words
+
+
+@dataclass(frozen=True)
+class Culprits:
+    """The nodes, exponentials first, and the tolerance ratio of the stage with them in FP32. `steps`: those that only
+    avoid steps of quantisers, which FP32 takes, too, are not among them."""
+
+    nodes: tuple[PlannedNode, ...]
+    ratio: float
+    steps: bool
 
 
 def find_culprits(
@@ -35,16 +47,19 @@ def find_culprits(
     tolerance: Tolerance,
     feeds: Sequence[Mapping[str, NDArray[Any]]],
     notify: Callable[[str], None],
-) -> tuple[tuple[PlannedNode, ...], float]:
-    """The nodes, exponentials first, and the tolerance ratio of the stage with them in FP32."""
-    stepper = Stepper(emulator)
-    judge = Judge(sites, emulator, Question(tolerance), feeds)
-    solution = Search(sites, judge, stepper, notify=notify).run()
+) -> Culprits:
+    stepper, question = Stepper(emulator), Question(tolerance)
+    fp32 = emulator.session(Assignment(sites, {}))
+    answers = [fp32.run({name: feed[name] for name in fp32.input_names}) for feed in feeds]
+    moves = own_steps(sites, emulator, question, feeds, answers)
+    allowed = max(moves.as_tf32, 1.0) if moves is not None else 1.0
+    judge = Judge(sites, emulator, question, feeds, answers)
+    solution = Search(sites, judge, stepper, target_ratio=allowed, notify=notify).run()
     statistics = tensor_statistics(stepper, sites, widen_feeds(feeds[0]))
     phases = PhaseWays(View(sites.model))
     planned = [_told(explain(kept, sites, statistics, Format.FP32, phases)) for kept in solution.kept]
     planned.sort(key=lambda node: (node.op not in _EXPONENTIALS, -node.numbers.get("error_without", math.inf)))
-    return tuple(planned), solution.found.ratio
+    return Culprits(tuple(planned), solution.found.ratio, allowed > 1.0)
 
 
 def _told(node: PlannedNode) -> PlannedNode:

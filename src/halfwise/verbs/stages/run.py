@@ -95,7 +95,9 @@ def stages(
     lost = told_where_not_finite(line.answers, samples.notes, sites, Stepper(Emulator(line.profile)), first)
     whole = line.whole()
     near_zero = line.whole_tolerance.decided_by_floor(whole.outputs)
+    stepping = Note.of(NoteKind.QUANTISERS_STEP, names=line.stepping)
     read = (
+        *((stepping,) if line.stepping else ()),
         *kind_notes(line.whole_tolerance.kinds, whole.outputs),
         *(Note.of(NoteKind.OUTPUT_FLOOR, name, error=error) for name, error in near_zero.items()),
     )
@@ -154,6 +156,7 @@ class _Line:
     folder: StageFolder | None
     notify: Callable[[str], None]
     floats: set[str] = field(default_factory=set)
+    stepping: list[str] = field(default_factory=list)  # stages whose quantisers make steps of TF32's rounding, too
     broken: set[str] = field(default_factory=set)  # tensors whose chained error breaks the tolerance
 
     @cached_property
@@ -253,8 +256,10 @@ class _Line:
         notify("looking for the culprits")
         feeds = [{name: feed[name] for name in part.inputs} for feed in self.exact]
         judged = Sites(replace(part.model, watched=bounds.inner))
-        culprits, corrected = find_culprits(judged, emulator, bounds, feeds, notify)
-        return replace(stage, culprits=culprits, corrected=corrected)
+        found = find_culprits(judged, emulator, bounds, feeds, notify)
+        if found.steps:
+            self.stepping.append(part.name)
+        return replace(stage, culprits=found.nodes, corrected=found.ratio)
 
     def _kinds(self, names: Sequence[str], answers: Sequence[Feed]) -> list[OutputKind]:
         """How those of the model's outputs are read that are among these."""

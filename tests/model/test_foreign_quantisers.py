@@ -1,0 +1,53 @@
+"""NVIDIA's ModelOpt exports FP8 with ONNX's operators under its own domain, and zero points as lists of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from halfwise.core.errors import InputError
+from halfwise.emulation.emulate import Emulator
+from halfwise.model.model import load_to_run
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from tests.models.build import model, node, value, weight
+from tests.models.quantised import whole
+
+STEP = np.float32(0.02)
+
+
+def exported(domain: str = "trt", op: str = "QuantizeLinear") -> onnx.ModelProto:
+    held = [weight("s", STEP), helper.make_tensor("z", TensorProto.FLOAT8E4M3FN, (1,), [0.0])]
+    held += [whole("w", np.arange(-8, 8).reshape(4, 4), TensorProto.FLOAT8E4M3FN), weight("t", np.float32(0.25))]
+    nodes = [
+        node(op, "x s z", "q", domain=domain),
+        node("DequantizeLinear", "q s", "d", domain=domain),
+        node("DequantizeLinear", "w t", "v", domain=domain),
+        node("MatMul", "d v", "y"),
+    ]
+    given = model(nodes, [value("x", shape=(2, 4))], [value("y", shape=(2, 4))], held, opset=20, ir_version=10)
+    given.opset_import.append(helper.make_opsetid("trt", 1))
+    return given
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_they_are_read_as_onnxs_own(as_file: bool, tmp_path: Path) -> None:
+    proto = exported()
+    onnx.save(proto, tmp_path / "model.onnx")
+    given = load_to_run(tmp_path / "model.onnx" if as_file else proto)
+    x = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
+    quantised = (x / STEP).astype(ml_dtypes.float8_e4m3fn).astype(np.float32) * STEP
+    weights = np.arange(-8, 8).reshape(4, 4).astype(np.float32) * np.float32(0.25)
+    answer = Emulator().session(Assignment(Sites(given), {})).run({"x": x})["y"]
+    assert np.allclose(answer, quantised @ weights, rtol=1e-5, atol=1e-5)
+    assert [each.domain for each in proto.graph.node] == ["trt", "trt", "trt", ""]
+
+
+def test_operators_of_tensorrts_own_stay_unknown() -> None:
+    with pytest.raises(InputError, match="no operator TRT_MXFP8DynamicQuantize of trt"):
+        load_to_run(exported(op="TRT_MXFP8DynamicQuantize"))
