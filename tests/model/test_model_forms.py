@@ -226,6 +226,17 @@ def test_dynamic_dimensions_are_told() -> None:
     assert (spec.name, spec.dtype, spec.shape) == ("x", np.dtype(np.float32), ("batch", None, 3))
 
 
+@pytest.mark.parametrize("written", ["?", "-1", "None", "*"])
+def test_what_exporters_write_in_place_of_a_name_is_no_name(written: str) -> None:
+    nodes = [node("MatMul", "x w", "m"), node("Relu", "m", "y")]
+    shape: list[int | str | None] = [written, written, 3]
+    unit = weight("w", np.eye(3, dtype=np.float32))
+    proto = model(nodes, [value("x", shape=shape)], [value("y", shape=shape)], [unit])
+    (spec,) = load(proto).inputs
+    assert spec.shape == (None, None, 3)
+    assert fix(proto, [{"x": np.ones((2, 5, 3), np.float32)}, {"x": np.ones((4, 1, 3), np.float32)}]).met
+
+
 def test_an_input_that_is_no_tensor_cannot_be_fed(says: Says) -> None:
     sparse = helper.make_sparse_tensor_value_info("x", TensorProto.FLOAT, [4])
     loaded = load(model([node("Identity", "x", "y")], [sparse], [value("y", shape=None)]))

@@ -1,5 +1,5 @@
-"""Rewrites what no later room knows: sparse tensors, sizes below zero, bodies that hand out an outer tensor, ONNX's
-quantisers in a domain of TensorRT's."""
+"""Rewrites what no later room knows: sparse tensors, sizes that say nothing, bodies that hand out an outer tensor,
+ONNX's quantisers in a domain of TensorRT's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def needs_fixups(proto: onnx.ModelProto) -> bool:
         for graph in every_graph(proto)
     )
     quantises = any(in_foreign_domain(node) for graph in every_graph(proto) for node in graph.node)
-    return sparse or quantises or any(_below_zero(proto)) or any(_handed_through(proto.graph, frozenset()))
+    return sparse or quantises or any(_unknown_sizes(proto)) or any(_handed_through(proto.graph, frozenset()))
 
 
 def fix_up(proto: onnx.ModelProto) -> None:
@@ -34,7 +34,7 @@ def fix_up(proto: onnx.ModelProto) -> None:
     for graph in every_graph(proto):
         _make_dense(graph)
         _bring_home(graph)
-    for dimension in list(_below_zero(proto)):
+    for dimension in list(_unknown_sizes(proto)):
         dimension.Clear()
     for graph, output in list(_handed_through(proto.graph, frozenset())):
         inner = f"{output.name}_inner"
@@ -44,11 +44,17 @@ def fix_up(proto: onnx.ModelProto) -> None:
         output.name = inner
 
 
-def _below_zero(proto: onnx.ModelProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
-    """Sizes that runtimes read as unknown ones."""
+def _unknown_sizes(proto: onnx.ModelProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
+    """Sizes below zero, and what exporters write in place of a name: two of these may differ."""
     for graph in every_graph(proto):
         for info in (*graph.input, *graph.output, *graph.value_info):
-            yield from (dim for dim in info.type.tensor_type.shape.dim if dim.dim_value < 0)
+            dims = info.type.tensor_type.shape.dim
+            yield from (dim for dim in dims if dim.dim_value < 0 or _no_name(dim.dim_param))
+
+
+def _no_name(symbol: str) -> bool:
+    """Such as "?", "-1" or "None"."""
+    return bool(symbol) and (symbol == "None" or not any(char.isalpha() for char in symbol))
 
 
 def _handed_through(
