@@ -60,9 +60,24 @@ def test_a_large_budget_leaves_runs_for_sets_that_held_out_inputs_need() -> None
     counter = RunCounter(budget=100)
     counter.over(2)
     counter.plan(verdict=10, overflows=2, answer=20, larger=14)
+    counter.search(later=0)
     assert counter.free(174, Untried.SETS) and not counter.free(175, Untried.SETS)
     counter.found()
     assert counter.free(188, Untried.SETS) and not counter.free(189, Untried.SETS)
+
+
+@pytest.mark.parametrize(("budget", "kept_back"), [(40, 0), (60, 5), (200, 40), (400, 40)])
+def test_a_large_budget_leaves_runs_for_searches_by_more_profiles(budget: int, kept_back: int) -> None:
+    """Without them a first answer that misses with less rounding was the last one."""
+    counter = RunCounter(budget=budget)
+    counter.over(3)
+    counter.plan(verdict=10, overflows=2, answer=20)
+    for later in (2, 1, 0):
+        left = 3 * (budget - later * kept_back) - 12
+        assert counter.free(left, Untried.SETS) and not counter.free(left + 1, Untried.SETS)
+        counter.search(max(later - 1, 0))
+    counter.search()
+    assert counter.free(3 * budget - 12, Untried.SETS)
 
 
 def test_a_small_budget_is_all_for_the_search() -> None:

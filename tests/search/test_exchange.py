@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import combinations, pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -15,8 +17,10 @@ from benchmarks.optimum.graphs import problem
 from benchmarks.optimum.switched import Switched
 from halfwise.model.model import load
 from halfwise.precision.sites import Sites
+from halfwise.search.exchange import Exchange
 from halfwise.search.noise import Noise
 from halfwise.search.noise_model import NoiseModel
+from halfwise.search.run_counter import RunCounter, Untried
 from halfwise.search.surrogate import Run, Surrogate
 
 
@@ -108,3 +112,25 @@ def test_the_answer_is_the_cheapest_set_and_holds(seed: int, tolerance: float, k
     assert found.met and len(found.fp32_nodes) == known
     assert demands.holds(switched.mask(tuple(found.fp32_nodes)))
     assert max(demands.limits) <= 1.0
+
+
+def test_where_no_run_is_left_no_exchange_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set that was not run, for want of runs, was taken for one that does not hold, and the next was looked for."""
+    counter, said, asked = RunCounter(budget=200), list[str](), list[Untried]()
+    judge = SimpleNamespace(
+        counter=counter, executions=2, also=(), affords=lambda what: asked.append(what), measure=lambda *_: None
+    )
+    search = SimpleNamespace(judge=judge, notify=said.append)
+    nodes = frozenset(_nodes(3))
+    looked: list[frozenset[ir.Node]] = []
+
+    def best(_: Exchange, keep: frozenset[ir.Node], *__: object) -> frozenset[ir.Node] | None:
+        looked.append(keep)
+        return frozenset([*keep][:2]) if len(looked) < 100 else None
+
+    monkeypatch.setattr(Exchange, "_best", best)
+    monkeypatch.setattr(Exchange, "_measured", lambda *_: [SimpleNamespace(ratio=0.5)])
+    given: dict[str, Any] = {"search": search, "noise": None, "feeds": ["x"], "limits": [1.0]}
+    exchange = Exchange(**given, judge=lambda _: judge, holds=lambda *_: True)  # type: ignore[arg-type, return-value]
+    assert exchange.run(nodes) == nodes
+    assert (said, asked, len(looked)) == ([], [Untried.SETS], 1)

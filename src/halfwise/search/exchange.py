@@ -65,7 +65,7 @@ class Exchange:
         last = min(counter.samples + passes * searched, most)
         while counter.samples < last and 0 < len(keep) <= MOST_NODES:
             trial = self._best(keep, seen, failed)
-            if trial is None:
+            if trial is None or not self.judge([self.feeds[_order(seen)[0]]]).affords(Untried.SETS):
                 break
             self.search.notify(f"trying {counted(len(trial), 'FP32 node')} (an exchange)")
             measured = self._tried(trial, seen)
@@ -79,7 +79,7 @@ class Exchange:
     def _tried(self, trial: Nodes, before: Sequence[Measured]) -> list[Measured] | None:
         """What it leaves of all inputs, the worst first, twice as many each time; None as soon as it does not hold."""
         found: dict[int, Measured] = {}
-        order = sorted(range(len(before)), key=lambda each: -before[each].ratio)
+        order = _order(before)
         while len(found) < len(order):
             batch = order[len(found) : max(2 * len(found), 1)]
             if not self.judge([self.feeds[index] for index in batch]).affords(Untried.SETS):
@@ -159,6 +159,11 @@ class Exchange:
 
     def _index(self, node: ir.Node) -> int:
         return self.search.sites.of[node].index
+
+
+def _order(seen: Sequence[Measured]) -> list[int]:
+    """The worst input first."""
+    return sorted(range(len(seen)), key=lambda each: -seen[each].ratio)
 
 
 def _moves(row: Array, cost: Array, movable: NDArray[np.bool_]) -> Array:

@@ -17,6 +17,9 @@ SAVING_RUNS_SMALL = 100  # the same of a small model, whose runs take next to no
 SMALL_NODES = 48
 SMALL_BYTES = 1 << 20  # of weights
 SMALL_INPUTS = 1 << 16  # numbers in one sample
+MOST_LATER = 2  # searches that heed less rounding and the engine's kernels, where the first answer misses with these
+LATER_PASSES = 40  # kept back for each, of which checking the answer before takes some
+LATER_SHARE = 0.25  # of the passes beyond `SAVING_RUNS`: most that is kept back for each
 LARGER_SHARE = 0.125  # of the passes beyond `SAVING_RUNS`: most that is kept back for sets that held-out inputs need
 
 
@@ -49,6 +52,7 @@ class RunCounter:
         self.found_at: float | None = None  # what had been run when an answer was found that is being checked
         self.hoped_at: float | None = None  # what will have been run when one is found, if all goes well
         self.looks = False
+        self.later = MOST_LATER
         self.a_pass = 1
         self._verdict = self._overflows = self._answer = self._larger = 0.0
 
@@ -68,9 +72,10 @@ class RunCounter:
         """An answer, which is still to be checked."""
         self.found_at, self.hoped_at = self.samples, None
 
-    def search(self) -> None:
-        """It was not good enough."""
+    def search(self, later: int | None = None) -> None:
+        """It was not good enough. So many searches may come `later` than the one that begins, where that is known."""
         self.found_at = None
+        self.later = self.later if later is None else later
 
     def hope(self, samples: float | None) -> None:
         """An answer after so many executions more; None where there is no such hope any more."""
@@ -125,9 +130,10 @@ class RunCounter:
     def _left(self, budget: float) -> float:
         """The executions that may go into anything but the verdict."""
         most = max(budget * self.a_pass, self._answer)
-        beyond = max(budget - SAVING_RUNS, 0.0) * self.a_pass if self.found_at is None else 0.0
-        larger = min(self._larger, LARGER_SHARE * beyond)
-        return most - self._verdict - self._overflows - larger - self.samples
+        beyond = max(budget - SAVING_RUNS, 0.0) * self.a_pass
+        larger = 0.0 if self.found_at is not None else min(self._larger, LARGER_SHARE * beyond)
+        later = self.later * min(LATER_PASSES * self.a_pass, LATER_SHARE * beyond)
+        return most - self._verdict - self._overflows - larger - later - self.samples
 
 
 def saving_runs(model: Model, samples: Samples) -> float:

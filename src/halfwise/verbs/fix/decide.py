@@ -21,7 +21,7 @@ from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS
 from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.compile import compile_decision
-from halfwise.verbs.fix.feedback import Feedback, feedback_on, in_wider_sight, second_feedback, spared
+from halfwise.verbs.fix.feedback import Feedback, feedback_on, in_further_sight, second_feedback, spared
 from halfwise.verbs.fix.fit import fit
 from halfwise.verbs.fix.prepare import Prepared
 from halfwise.verbs.fix.search import search
@@ -56,16 +56,18 @@ def _found(prepared: Prepared) -> Feedback:
     found = feedback_on(first, context, request.profile, searched=searched, forced=forced)
     if found.in_sight is None:
         return found
+    counter = prepared.context.counter
+    counter.search(later=1)
     if not _affords_second(found.in_sight, first):
         return replace(found, in_sight=None)
     why = f"the tolerance is missed under {', '.join(found.missed)}" if found.missed else "values overflow inside"
-    prepared.context.counter.search()
     request.notify(f"searching again: {why}")
     second = _second(prepared, found.in_sight, first)
-    wider = in_wider_sight(found, second)
-    if wider is not None and _affords_second(wider, first):
-        request.notify("searching again: with less rounding, what keeps values finite misses the tolerance")
-        second = _second(prepared, wider, first)
+    counter.search(later=0)
+    further = in_further_sight(found, second, request.profile)
+    if further is not None and _affords_second(further, first):
+        request.notify(f"searching again: the tolerance is missed under {further.also[-1].profile.name}")
+        second = _second(prepared, further, first)
     return second_feedback(found, second, request.profile)
 
 

@@ -20,7 +20,7 @@ from halfwise.search.held_out import Decided
 from halfwise.search.run_counter import Untried
 from halfwise.verbs.fix.candidate import Candidate
 
-__all__ = ["Feedback", "feedback_on", "in_wider_sight", "second_feedback", "spared"]
+__all__ = ["Feedback", "feedback_on", "in_further_sight", "second_feedback", "spared"]
 
 MOST_TRIALS = 24  # nodes reverted by themselves after a second search
 
@@ -73,12 +73,20 @@ def feedback_on(
     return replace(found, missed=missed, in_sight=replace(in_sight, finite=healed or table.finite))
 
 
-def in_wider_sight(first: Feedback, second: Candidate | None) -> EvaluationContext | None:
-    """The wide profile as well, where a second search did not heed it, and its answer misses by that alone."""
-    if second is None or first.in_sight is None or any(each.profile is WIDE for each in first.in_sight.also):
+def in_further_sight(first: Feedback, second: Candidate | None, profile: str) -> EvaluationContext | None:
+    """With what a second search did not heed, where its answer misses by that alone: the wide profile, or the kernels
+    of its own engine."""
+    if second is None or first.in_sight is None:
         return None
-    missed = {name for name, seen in second.by_profile(first.context).items() if not seen.met}
-    return first.in_sight.under(WIDE) if missed == {WIDE.name} else None
+    engine, _ = engine_view(profile, second.compiled)
+    context = first.context.under(engine) if engine is not None else first.context
+    missed = {name for name, seen in second.by_profile(context).items() if not seen.met}
+    if missed & {each.profile.name for each in first.in_sight.also}:
+        return None
+    if missed == {WIDE.name}:
+        return first.in_sight.under(WIDE)
+    own = engine is not None and missed == {engine.name}
+    return first.in_sight.under(replace(engine, reverted=frozenset())) if engine is not None and own else None
 
 
 def second_feedback(first: Feedback, second: Candidate | None, profile: str) -> Feedback:
