@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from halfwise.core.contents import tensors_in
 from halfwise.core.errors import InputError
 from halfwise.core.fast_casts import rounded
 from halfwise.core.formats import Format
-from halfwise.emulation.stepper import Stepper
+from halfwise.emulation.stepper import Step, Stepper
 from halfwise.emulation.store import Store
 from halfwise.precision.assignment import Assignment
 
@@ -69,27 +69,38 @@ class _Walk:
         active: list[_Trial] = []
         most = 0  # bytes that the run itself held
         for step in self.stepper.walk(self.store):
-            outside = self.stepper.outside(step.node)
-            for trial in active:
-                with _refusing(trial, self.refused):
-                    trial.follow(self.stepper, step.node, outside, step.outputs, self.store)
-                trial.forget(self.store)
+            most = max(most, self.store.nbytes)
+            active = self._follow(active, step, self.room + most)
             if step.node in self.trials:
                 trial = self.trials[step.node]
                 with _refusing(trial, self.refused):
                     trial.begin(self.stepper, step.outputs, self.store)
-                active.append(trial)
-            most = max(most, self.store.nbytes)
-            active = self._in_room([trial for trial in active if trial.node not in self.refused], self.room + most)
+                    active.append(trial)
+                self._put_off(active, sum(each.nbytes for each in active), self.room + most)
 
-    def _in_room(self, active: list[_Trial], room: int) -> list[_Trial]:
-        """Those that may go on: the last to begin has the least to lose."""
+    def _follow(self, active: Sequence[_Trial], step: Step, room: int) -> list[_Trial]:
+        """Those that may go on. What there is no room for is put off before it runs the node, too."""
+        outside, going, left = self.stepper.outside(step.node), list[_Trial](), list(active)
         held = sum(trial.nbytes for trial in active)
-        while held > room and len(active) > 1:
-            put_off = active.pop()
-            held -= put_off.nbytes
-            del self.trials[put_off.node]
-        return active
+        while left:
+            trial = left.pop(0)
+            held -= trial.nbytes
+            with _refusing(trial, self.refused):
+                trial.follow(self.stepper, step.node, outside, step.outputs, self.store)
+                trial.forget(self.store)
+                held += trial.nbytes
+                going.append(trial)
+            held = self._put_off(left, held, room, least=0 if going else 1)
+        self._put_off(going, held, room)
+        return going
+
+    def _put_off(self, trials: list[_Trial], held: int, room: int, least: int = 1) -> int:
+        """Bytes that are held without the last to begin, which have the least to lose, as far as there is no room."""
+        while held > room and len(trials) > least:
+            last = trials.pop()
+            held -= last.nbytes
+            del self.trials[last.node]
+        return held
 
     def ratios(self, judge: Callable[[Mapping[str, Array]], float]) -> dict[ir.Node, float]:
         """Of those that had room to the end."""
