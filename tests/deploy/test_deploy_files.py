@@ -135,7 +135,8 @@ def test_strong_command_builds_the_typed_model(
 def test_rtx_target(tmp_path: Path) -> None:
     result = fixed(tmp_path, big_square(), "rtx-1.7")
     assert command_of(result)[0] == "tensorrt_rtx"
-    assert result.deploy_files.audit_command == "halfwise audit m.fp16.onnx --plan m.plan.json --inputs m.samples"
+    words = ["halfwise", "audit", "m.fp16.onnx", "--plan", "m.plan.json", "--inputs", "m.samples"]
+    assert shlex.split(result.deploy_files.audit_command) == words
     assert NoteKind.NEAREST_COMPILER not in kinds(result.notes)
     files = result.deploy_files
     assert files.build == ("python", str(files.script))  # the tool's options are not verified
