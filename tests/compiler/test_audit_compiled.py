@@ -14,6 +14,7 @@ from halfwise.compiler.audit import audit, nodes_from_log
 from halfwise.compiler.buildlog import read_log
 from halfwise.compiler.layers import layers_from_log
 from halfwise.compiler.layers_model import compile_for_log, nodes_of_model
+from halfwise.core.errors import InputError
 from halfwise.core.notes import Note, NoteKind
 from tests.support.audit_cases import DATA, fp32, nodes, of_log, verdict
 from tests.support.paths import REAL_MODELS
@@ -77,6 +78,19 @@ def test_rtx_compiles_a_model_and_keeps_an_fp32_region(tmp_path: Path) -> None:
     assert nodes(result)["root"].precision == "fp32"
     assert {v.node: v.got for v in result.violations} == {"square": "fp16", "product": "fp16"}
     assert result.coverage()["unknown"] == 0
+
+
+@needs_rtx
+def test_made_up_sizes_fit_the_model_or_the_refusal_says_what_to_give(tmp_path: Path) -> None:
+    def spectrum(size: int) -> Path:
+        steps = [_node("Conv", "x w", "c", "window"), _node("Reshape", "c s", "y", "flat")]
+        weights = [_half("w", 4, 1, 40), numpy_helper.from_array(np.array([size]), "s")]
+        return _save(tmp_path / f"{size}.onnx", steps, {"x": [1, 1, "n"]}, {"y": ["m"]}, weights)
+
+    assert {node.op for node in compile_for_log(spectrum(-1)).structure.nodes.values()} == {"Conv", "Reshape"}
+    with pytest.raises(InputError) as refused:
+        compile_for_log(spectrum(4 * 9973))
+    assert "--shapes" not in str(refused.value)  # which audit does not have
 
 
 @needs_rtx

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.compiler import rtx
 from halfwise.compiler.layers_model import compile_for_log
@@ -25,10 +25,17 @@ from halfwise.deploy.trtexec_grammar import (
 )
 from halfwise.report.fix import show_fix
 from halfwise.report.terminal import Terminal
+from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
+from tests.support.command_line import CommandLine
 from tests.support.deployed import WIDTH, big_square, fixed, model_of, needs_rtx, samples
 from tests.support.messages import kinds, only
 from tests.support.says import Says
+
+
+@pytest.fixture
+def halfwise_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(monkeypatch, capsys)
 
 
 def command_of(result: FixResult) -> list[str]:
@@ -128,10 +135,30 @@ def test_strong_command_builds_the_typed_model(
 def test_rtx_target(tmp_path: Path) -> None:
     result = fixed(tmp_path, big_square(), "rtx-1.7")
     assert command_of(result)[0] == "tensorrt_rtx"
-    assert result.deploy_files.audit_command == "halfwise audit m.fp16.onnx --plan m.plan.json"
+    words = ["halfwise", "audit", "m.fp16.onnx", "--plan", "m.plan.json", "--inputs", "m.samples"]
+    assert shlex.split(result.deploy_files.audit_command) == words
     assert NoteKind.NEAREST_COMPILER not in kinds(result.notes)
     files = result.deploy_files
     assert files.build == ("python", str(files.script))  # the tool's options are not verified
+
+
+@needs_rtx
+def test_the_audit_that_is_named_compiles_for_the_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, halfwise_cli: CommandLine
+) -> None:
+    weight = numpy_helper.from_array(np.random.default_rng(0).normal(size=(4, 1, 400)).astype(np.float32), "w")
+    window = helper.make_node("Conv", ["x", "w"], ["y"], "window", strides=[160])
+    shapes = {"x": [1, 1, "samples"], "y": [1, 4, "frames"]}
+    sides = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    graph = helper.make_graph([window], "audio", sides[:1], sides[1:], [weight])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    samples = [{"x": np.random.default_rng(seed).normal(size=(1, 1, 4000)).astype(np.float32)} for seed in range(4)]
+    result = fix(tmp_path / "m.onnx", samples, target="rtx-1.7", out=tmp_path / "out")
+    monkeypatch.chdir(tmp_path / "out")
+    for told, shape in ((result.deploy_files.audit_command, "1x1x4000"), ("halfwise audit m.fp16.onnx", "1x1x")):
+        answer = halfwise_cli(*shlex.split(told)[1:], "--json")
+        assert (answer.code, shape in answer.out) == (0, True), told
 
 
 @needs_rtx

@@ -180,6 +180,11 @@ def test_an_n_is_a_batch_where_no_other_is() -> None:
     assert open_dimensions(given.inputs) == ()
 
 
+def test_an_n_behind_a_fixed_batch_is_none() -> None:
+    """Samples of sound are as many as a window takes, also where they are called n."""
+    assert sizes_that_run(load(windowed(40, 1, "n")), None) == OpenSizes(64)
+
+
 def test_where_no_size_runs_the_usual_one_says_why(says: Says) -> None:
     nodes = [node("Concat", "x fixed", "a", axis=0), node("Concat", "x other", "b", axis=0)]
     weights = [weight("fixed", np.ones((1, 77), "f4")), weight("other", np.ones((1, 78), "f4"))]

@@ -220,6 +220,22 @@ def test_a_stream_starts_from_zeros_where_it_says_nothing_else() -> None:
     assert given.measured.rollout == left_out.measured.rollout
 
 
+@pytest.mark.parametrize("batch", [1, "batch"])
+def test_a_cache_that_a_stream_leaves_out_starts_empty(batch: int | str) -> None:
+    nodes = [
+        helper.make_node("Concat", ["past", "x"], ["present"], "grow", axis=1),
+        helper.make_node("ReduceSum", ["present"], ["y"], "add"),
+    ]
+    sides = {"x": [batch, 1, 4], "past": [batch, "n", 4], "present": [batch, "m", 4], "y": [1, 1, 1]}
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in sides.items()]
+    graph = helper.make_graph(nodes, "cache", values[:2], values[2:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    rows = 1 if batch == 1 else 3
+    x = np.random.default_rng(3).uniform(1, 2, size=(12, rows, 1, 4)).astype(np.float32)
+    found = fix(model, [{"x": each} for each in x], rollout=6, feedback="present=past")
+    assert found.met and found.fixed["present"].max_abs == np.abs(x - x.astype(np.float16).astype(np.float32)).max()
+
+
 def test_verify_rolls_both_models_on_their_own_states(tmp_path: Path) -> None:
     stream = frames(40)
     typed = fix(counter(), stream, out=tmp_path, force="op:*", repairs="none").typed

@@ -35,12 +35,14 @@ def keep_kernel_out(
     InputError with NVIDIA's reason where it refuses the model.
     """
     from halfwise.compiler.build import profiles_from_samples
+    from halfwise.emulation.open_sizes import sizes_that_run
     from halfwise.model.inputs.samples import load_samples
 
     model = load(source)
     if not groups_of(model):
         return None
-    samples = load_samples(model.inputs, None)
+    sizes = sizes_that_run(model, None, remedy="export it with the sizes that you use")
+    samples = load_samples(model.inputs, None, sizes=sizes)
     with TemporaryDirectory(prefix="halfwise-") as folder:
         profiles = profiles_from_samples((*samples.search, *samples.validation))
         compiler = Compiler(Path(folder), profiles, time_limit_s)

@@ -52,6 +52,7 @@ def compile_for_log(
     from halfwise.compiler.build import profiles_from_samples
     from halfwise.compiler.buildlog import read_log
     from halfwise.core.errors import MissingBackend
+    from halfwise.emulation.open_sizes import sizes_that_run
     from halfwise.model.inputs.samples import load_samples
     from halfwise.model.model import load
 
@@ -63,7 +64,9 @@ def compile_for_log(
     # A small integer input may hold a shape, whose values the compiler must know.
     small = any(s.dtype.kind in "iu" and s.shape is not None and len(s.shape) < 2 for s in model.inputs)
     if opened or small:
-        samples = load_samples(model.inputs, inputs or None)
+        given = inputs or None
+        sizes = sizes_that_run(model, given, remedy="give real inputs with --inputs")
+        samples = load_samples(model.inputs, given, sizes=sizes)
         profiles = profiles_from_samples((*samples.search, *samples.validation))
     if profiles and opened:
         ranges = [f"{name} {_spelled(profiles[name].min, profiles[name].max)}" for name in opened]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from halfwise.compiler.build import InputProfile
     from halfwise.model.inputs.samples import Samples
 
-__all__ = ["compiles_itself", "deploy"]
+__all__ = ["audited_on", "compiles_itself", "deploy"]
 
 _SHOWN = 5  # violations told in words; the document lists all
 # Their layers are loops with counters of integers: an output type of FP32 on all of them would be an error.
@@ -85,6 +85,14 @@ def _profiles(samples: Samples, notes: list[Note]) -> Mapping[str, InputProfile]
 def compiles_itself(target: Target) -> bool:
     """Whether what is compiled here is compiled by the target's own compiler."""
     return target.runtime.builder is not None and target.runtime.builder.offline
+
+
+def audited_on(files: DeployFiles, target: Target, samples: Path) -> DeployFiles:
+    """An audit that compiles the model again is told the shapes that its samples have."""
+    if not files.audit_command or files.script is None or not compiles_itself(target):
+        return files
+    words = ["--inputs", str(seen_from(files.script.parent, samples))]
+    return replace(files, audit_command=f"{files.audit_command} {shlex.join(words)}")
 
 
 def _verdict(target: Target, compiled: Compiled | None) -> Iterator[Note]:

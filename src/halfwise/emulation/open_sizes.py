@@ -40,10 +40,15 @@ _MOST = 1 << 24  # elements of all inputs
 _SECONDS = 30.0
 
 
-def sizes_that_run(model: Model, inputs: Any, emulator: Emulator | None = None) -> OpenSizes:
+def sizes_that_run(
+    model: Model,
+    inputs: Any,
+    emulator: Emulator | None = None,
+    remedy: str = "give real inputs with --inputs, or sizes with --shapes",
+) -> OpenSizes:
     """The first with which a finite value is not 0, from the usual ones on; the usual ones for given inputs.
 
-    Raises InputError where the model runs with none of them.
+    Raises InputError where the model runs with none of them; `remedy` is what the user can do then.
     """
     keys, lengths = open_axes(model.inputs), bool(lengths_among(model.inputs))
     if inputs is not None or not (keys or lengths):
@@ -71,8 +76,7 @@ def sizes_that_run(model: Model, inputs: Any, emulator: Emulator | None = None) 
     if ran or refused is None:
         return next(iter(ran), USUAL)
     raise InputError(
-        f"{refused}; the model leaves dimensions open, and no size that was tried runs: give real inputs with "
-        "--inputs, or sizes with --shapes"
+        f"{refused}; the model leaves dimensions open, and no size that was tried runs: {remedy}"
     ) from refused
 
 

@@ -76,11 +76,25 @@ def _parts(feed: Mapping[str, Any], name: str) -> list[str]:
 
 
 def with_states(feed: Mapping[str, Any], specs: Sequence[InputSpec], states: Collection[str]) -> Mapping[str, Any]:
-    """A stream starts from a state of zeros where it says nothing else."""
-    lacking = [spec for spec in specs if spec.name in states and spec.name not in feed and spec.shape is not None]
-    sizes = {spec: [size for size in spec.shape or () if isinstance(size, int)] for spec in lacking}
-    known = [spec for spec in lacking if len(sizes[spec]) == len(spec.shape or ())]
-    return {**feed, **{spec.name: np.zeros(sizes[spec], spec.dtype) for spec in known}}
+    """A stream starts from a state of zeros where it says nothing else; a cache, which grows, starts empty.
+
+    An open dimension has the size that other inputs give its symbol. Else it is 1 where it leads, as a batch does.
+    """
+    told: dict[int | str | None, int] = {}
+    for spec in specs:
+        shape = np.shape(feed[spec.name]) if isinstance(feed.get(spec.name), np.ndarray) else ()
+        told |= dict(zip(spec.shape or (), shape, strict=True)) if len(shape) == len(spec.shape or ()) else {}
+    zeros = {}
+    for spec in specs:
+        if spec.name in states and spec.name not in feed and spec.shape is not None and not spec.sequence:
+            zeros[spec.name] = np.zeros([_size_of(dim, axis, told) for axis, dim in enumerate(spec.shape)], spec.dtype)
+    return {**feed, **zeros}
+
+
+def _size_of(dim: int | str | None, axis: int, told: Mapping[int | str | None, int]) -> int:
+    if isinstance(dim, int):
+        return dim
+    return told.get(dim, int(axis == 0)) if dim is not None else int(axis == 0)
 
 
 def _check_shape(shape: tuple[int, ...], spec: InputSpec, symbols: dict[str, tuple[int, str]], label: str) -> None:

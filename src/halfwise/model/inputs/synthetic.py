@@ -67,6 +67,7 @@ def open_axes(specs: Sequence[InputSpec]) -> dict[tuple[str, int], str]:
     batch."""
     leading = {spec.shape[0] for spec in specs if spec.shape}
     named = any(isinstance(dim, str) and _BATCH.fullmatch(dim) for dim in leading)  # then no other N is one
+    named = named or leading == {1}  # nor where the batch is fixed
     symbols = _symbols(specs)
 
     def is_open(dim: int | str | None, axis: int) -> bool:

@@ -8,6 +8,7 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.deploy.deploy_files import Handover
+from halfwise.deploy.engine_files import audited_on
 from halfwise.deploy.targets import kind_of
 from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.patterns.phases import PhaseWays
@@ -66,6 +67,7 @@ def write(prepared: Prepared, found: Feedback) -> Written:
     if deploy_files.script is not None and deploy_files.outputs is not None:
         name = deploy_files.outputs.name.removesuffix(".engine-outputs")
         run_on = engine_samples(request.inputs, samples, deploy_files.outputs.with_name(f"{name}.samples"))
+        deploy_files = audited_on(deploy_files, request.target, run_on)
     clamped = typed.clamped if typed is not None else ()
     notes = [Note.of(NoteKind.CLAMPED_WEIGHTS, count=len(clamped), names=clamped)] if clamped else []
     sites = candidate.decided.sites
