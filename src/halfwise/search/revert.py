@@ -76,10 +76,10 @@ class _Walk:
                 with _refusing(trial, self.refused):
                     trial.begin(self.stepper, step.outputs, self.store)
                     active.append(trial)
-                self._put_off(active, sum(each.nbytes for each in active), self.room + most)
+            self._put_off(active, sum(each.nbytes for each in active), self.room + most)
 
     def _follow(self, active: Sequence[_Trial], step: Step, room: int) -> list[_Trial]:
-        """Those that may go on. What there is no room for is put off before it runs the node, too."""
+        """Those that may go on. What there is by far no room for is put off before it runs the node."""
         outside, going, left = self.stepper.outside(step.node), list[_Trial](), list(active)
         held = sum(trial.nbytes for trial in active)
         while left:
@@ -90,8 +90,7 @@ class _Walk:
                 trial.forget(self.store)
                 held += trial.nbytes
                 going.append(trial)
-            held = self._put_off(left, held, room, least=0 if going else 1)
-        self._put_off(going, held, room)
+            held = self._put_off(left, held, room + ROOM, least=0 if going else 1)
         return going
 
     def _put_off(self, trials: list[_Trial], held: int, room: int, least: int = 1) -> int:
