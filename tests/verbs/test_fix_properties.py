@@ -124,7 +124,7 @@ def written(folder: Path, threads: int) -> None:
     from halfwise.emulation import ort
 
     options = ort._options
-    ort._options = lambda *, lean, **_: options(lean=lean, threads=threads)  # type: ignore[assignment]
+    ort._options = lambda *, lean, device, **_: options(lean=lean, threads=threads, device=device)  # type: ignore[assignment]
     for zoo in (net(NEEDY[0]), *(SHAPES[name]() for name in ZOO[:2])):
         result = fixed(zoo, out=folder / zoo.name)
         (folder / zoo.name / "document.json").write_text(json.dumps(answer(result), indent=1))
