@@ -60,7 +60,7 @@ def test_a_large_budget_leaves_runs_for_sets_that_held_out_inputs_need() -> None
     counter = RunCounter(budget=100)
     counter.over(2)
     counter.plan(verdict=10, overflows=2, answer=20, larger=14)
-    counter.search(later=0)
+    counter.expect(0)
     assert counter.free(174, Untried.SETS) and not counter.free(175, Untried.SETS)
     counter.found()
     assert counter.free(188, Untried.SETS) and not counter.free(189, Untried.SETS)
@@ -75,8 +75,7 @@ def test_a_large_budget_leaves_runs_for_searches_by_more_profiles(budget: int, k
     for later in (2, 1, 0):
         left = 3 * (budget - later * kept_back) - 12
         assert counter.free(left, Untried.SETS) and not counter.free(left + 1, Untried.SETS)
-        counter.search(max(later - 1, 0))
-    counter.search()
+        counter.expect(max(later - 1, 0))
     assert counter.free(3 * budget - 12, Untried.SETS)
 
 

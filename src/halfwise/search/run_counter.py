@@ -9,7 +9,7 @@ from halfwise.core.contents import tensors_in
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import Model
 
-__all__ = ["SAVING_RUNS", "RunCounter", "Untried", "saving_runs"]
+__all__ = ["MOST_LATER", "SAVING_RUNS", "RunCounter", "Untried", "saving_runs"]
 
 KEPT_BACK = 6  # passes for the verdict
 SAVING_RUNS = 40  # passes over the search inputs that may go into saving FP32 nodes
@@ -72,10 +72,13 @@ class RunCounter:
         """An answer, which is still to be checked."""
         self.found_at, self.hoped_at = self.samples, None
 
-    def search(self, later: int | None = None) -> None:
-        """It was not good enough. So many searches may come `later` than the one that begins, where that is known."""
+    def search(self) -> None:
+        """It was not good enough."""
         self.found_at = None
-        self.later = self.later if later is None else later
+
+    def expect(self, later: int) -> None:
+        """So many searches may come later than the one that begins."""
+        self.later = later
 
     def hope(self, samples: float | None) -> None:
         """An answer after so many executions more; None where there is no such hope any more."""

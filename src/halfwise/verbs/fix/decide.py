@@ -17,7 +17,7 @@ from halfwise.search.held_out import Decided
 from halfwise.search.journal import Journal
 from halfwise.search.places import Uncomparable
 from halfwise.search.prune import Kept
-from halfwise.search.run_counter import Untried
+from halfwise.search.run_counter import MOST_LATER, Untried
 from halfwise.search.search import LEAST_SETS
 from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.compile import compile_decision
@@ -47,7 +47,15 @@ def decide(prepared: Prepared) -> Feedback:
 
 
 def _found(prepared: Prepared) -> Feedback:
-    request, context = prepared.request, prepared.context
+    counter = prepared.context.counter
+    counter.expect(MOST_LATER)
+    found = _searched(prepared)
+    counter.expect(0)
+    return found
+
+
+def _searched(prepared: Prepared) -> Feedback:
+    request, context, counter = prepared.request, prepared.context, prepared.context.counter
     if _sums_integers(prepared.model):
         context = replace(context, finite=request.plan is None)
     first = _candidate(prepared, context, prepared.journal)
@@ -56,16 +64,17 @@ def _found(prepared: Prepared) -> Feedback:
     found = feedback_on(first, context, request.profile, searched=searched, forced=forced)
     if found.in_sight is None:
         return found
-    counter = prepared.context.counter
-    counter.search(later=1)
+    counter.expect(MOST_LATER - 1)
     if not _affords_second(found.in_sight, first):
         return replace(found, in_sight=None)
+    counter.search()
     why = f"the tolerance is missed under {', '.join(found.missed)}" if found.missed else "values overflow inside"
     request.notify(f"searching again: {why}")
     second = _second(prepared, found.in_sight, first)
-    counter.search(later=0)
+    counter.expect(0)
     further = in_further_sight(found, second, request.profile)
     if further is not None and _affords_second(further, first):
+        counter.search()
         request.notify(f"searching again: the tolerance is missed under {further.also[-1].profile.name}")
         second = _second(prepared, further, first)
     return second_feedback(found, second, request.profile)

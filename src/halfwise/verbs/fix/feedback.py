@@ -85,8 +85,9 @@ def in_further_sight(first: Feedback, second: Candidate | None, profile: str) ->
         return None
     if missed == {WIDE.name}:
         return first.in_sight.under(WIDE)
-    own = engine is not None and missed == {engine.name}
-    return first.in_sight.under(replace(engine, reverted=frozenset())) if engine is not None and own else None
+    if engine is not None and missed == {engine.name}:
+        return first.in_sight.under(replace(engine, reverted=frozenset()))
+    return None
 
 
 def second_feedback(first: Feedback, second: Candidate | None, profile: str) -> Feedback:
