@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 import sys
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from halfwise.core.freed_memory import own_bytes
 from halfwise.emulation import emulate
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.ort import Session
@@ -21,6 +21,7 @@ from halfwise.precision.sites import Sites
 from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
 from tests.models.zoo import encoder
 from tests.models.zoo.graph_writer import GraphWriter
+from tests.support.own_process import in_own_process
 
 
 def _chain(size: int, *ops: str) -> Sites:
@@ -49,18 +50,25 @@ def test_what_a_walk_back_made_is_gone_with_it() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel")
 def test_sessions_hold_none_of_the_tensors_that_they_made() -> None:
-    size = 1 << 22
-    sites, stepper = _chain(size, "Neg", "Abs", "Sqrt", "Floor", "Ceil", "Sign"), Stepper(Emulator())
-    before = _resident()
+    few, many = (in_own_process(grown_by_a_walk, nodes) for nodes in (4, 12))
+    assert few < 5 and many < few + 1
+
+
+def grown_by_a_walk(nodes: int) -> float:
+    """By how many of its tensors."""
+    size, ops = 1 << 22, "Neg Abs Sqrt Floor Ceil Sign Relu Exp Sigmoid Tanh Erf Softplus".split()
+    sites, stepper = _chain(size, *ops[:nodes]), Stepper(Emulator())
+    before = own_bytes()
     for _ in stepper.walk(Store(stepper.emulator, Assignment(sites, {}), {"x": np.ones(size, np.float32)})):
         pass
-    assert _resident() - before < 3 * 4 * size
+    return (own_bytes() - before) / (4 * size)
 
 
 def test_what_rests_holds_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not of segments, and not of single nodes; a walk makes them again."""
     monkeypatch.setattr(emulate, "LARGE_BYTES", 0)
     made = encoder()
+    gc.collect()  # of what other tests left
     sites, stepper = Sites(load(made.model)), Stepper(Emulator())
     assignment, before = Assignment.all_narrow(sites), _sessions()
     answers = []
@@ -76,8 +84,3 @@ def test_what_rests_holds_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _sessions() -> int:
     return sum(isinstance(each, Session) for each in gc.get_objects())
-
-
-def _resident() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))

@@ -93,6 +93,7 @@ def test_no_session_is_held_while_a_written_model_runs(tmp_path: Path, monkeypat
         return run_as_written(*args, **named)
 
     seen: list[int] = []
+    gc.collect()  # of what other tests left
     before = alive()
     for module in ("delivered", "runnable"):
         monkeypatch.setattr(f"halfwise.verbs.fix.{module}.run_as_written", counted)
