@@ -332,8 +332,25 @@ def test_a_file_that_cannot_be_read_is_told_and_the_rest_is_done(tmp_path: Path)
     model, _ = save(SHAPES["healthy_mlp"](), tmp_path)
     (tmp_path / "layers.json").write_text(json.dumps({"Layers": []}))
     result = doctor(model, tmp_path / "layers.json")
-    assert kinds(result.notes) == [NoteKind.FILE_NOT_READ]
+    assert kinds(result.notes) == [NoteKind.FILE_NOT_READ] and not result.good
     assert say(result.notes[0]).count("layers.json") == 1
+
+
+@pytest.mark.parametrize("left", [150, 0])
+def test_a_model_that_is_cut_off_is_a_problem(left: int, tmp_path: Path) -> None:
+    model, _ = save(SHAPES["healthy_mlp"](), tmp_path)
+    assert doctor(model).good
+    model.write_bytes(model.read_bytes()[:left])
+    assert not doctor(model).good
+
+
+def test_weights_that_are_cut_off_are_a_problem(tmp_path: Path) -> None:
+    proto = SHAPES["healthy_mlp"]().model
+    path, data = tmp_path / "model.onnx", tmp_path / "weights"
+    onnx.save(proto, str(path), save_as_external_data=True, location=data.name, size_threshold=0)
+    assert doctor(path).good
+    data.write_bytes(data.read_bytes()[:100])
+    assert not doctor(path).good
 
 
 @pytest.mark.parametrize("words", [(), ("nowhere.onnx",), ("empty",)])

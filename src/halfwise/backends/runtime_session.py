@@ -305,7 +305,7 @@ def _record(
 
 
 def _reason(error: Exception) -> str:
-    from halfwise.emulation.ort import runtime_reason
+    from halfwise.emulation.runtime_words import runtime_reason
 
     return runtime_reason(error)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["HalfwiseError", "InputError", "MissingBackend", "NoRoom"]
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["HalfwiseError", "InputError", "MissingBackend", "NoRoom", "of_sample"]
 
 
 class HalfwiseError(Exception):
@@ -26,3 +29,14 @@ class MissingBackend(HalfwiseError):
     """A backend or an extra is not there; the line says what to install."""
 
     exit_code = 3
+
+
+@contextmanager
+def of_sample(index: int) -> Iterator[None]:
+    """An error tells which sample it was, where others went before."""
+    try:
+        yield
+    except InputError as error:
+        if index:
+            raise InputError(f"{error}, with sample {index + 1}") from error
+        raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
@@ -21,9 +20,9 @@ from halfwise.emulation.arena import use_arena
 from halfwise.emulation.culprit import culprit
 from halfwise.emulation.four_bits import FOUR_BITS, array_of, value_of
 from halfwise.emulation.given_weights import hand_over
+from halfwise.emulation.runtime_words import NO_THREAD, runtime_reason
 from halfwise.emulation.stamp import RUNTIME_IR_VERSION, stamped
 from halfwise.model.held_graphs import held_graphs
-from halfwise.model.known_operators import CUT
 from halfwise.model.proto_file import check_rank
 from halfwise.model.random_draws import has_draws
 
@@ -43,7 +42,6 @@ FEW, MANY = 2, 8
 
 _LOADING, _RUNNING = "loading a model in ONNX Runtime", "running a model in ONNX Runtime"
 _CUDA = "CUDAExecutionProvider"
-_NO_THREAD = "pthread_create failed"
 _BY_BITS = {  # what the runtime hands out as bytes and takes as bytes, if it is told what they are
     "tensor(float8e4m3fn)": onnx.TensorProto.FLOAT8E4M3FN,
     "tensor(float8e4m3fnuz)": onnx.TensorProto.FLOAT8E4M3FNUZ,
@@ -102,16 +100,6 @@ def _options(*, lean: bool, threads: int, device: Device) -> ort.SessionOptions:
     return options
 
 
-# How ONNX Runtime says that it lacks an operator: by the node, with all its types, or by the operator alone.
-_UNKNOWN_OPERATORS = (
-    re.compile(r'In Node, \("(?P<node>.*?)", (?P<op>.*?), "(?P<domain>.*?)", .* Error No (Op|opset) '),
-    re.compile(r"Fatal error: (?P<node>)(?P<domain>.*?):(?P<op>\w+)\(-?\d+\) is not a registered function/op"),
-)
-_NO_KERNEL = re.compile(
-    r"Could not find an implementation for (?P<op>\w+)\((?P<opset>\d+)\) node with name '(?P<node>.*?)'"
-)
-
-
 class Session:
     """One model, ready to run. `weights` fill the initializers that the protobuf only declares.
 
@@ -140,7 +128,7 @@ class Session:
                 content = proto.SerializeToString()
             self._session = self._start(content)
         except Exception as error:
-            if _NO_THREAD in str(error):  # which says nothing of the model
+            if NO_THREAD in str(error):  # which says nothing of the model
                 raise MissingBackend(f"ONNX Runtime cannot start: {runtime_reason(error)}") from error
             at = self._culprit(error, proto)
             raise InputError(f"ONNX Runtime cannot load the model: {runtime_reason(error)}{at}") from error
@@ -248,28 +236,6 @@ def _read_by(graph: onnx.GraphProto) -> frozenset[str]:
         for body in held_graphs(node):
             names |= _read_by(body)
     return frozenset(names)
-
-
-def runtime_reason(error: Exception) -> str:
-    """ONNX Runtime's own words without its prefixes and paths."""
-    text = " ".join(str(error).split())
-    for mark in ("Status Message: ", "Unsupported model", "This is an invalid model. "):
-        if mark in text:
-            text = text[text.index(mark) + (len(mark) if mark.endswith(" ") else 0) :]
-    if _NO_THREAD in text:
-        why = text.rpartition("error msg: ")[2].rstrip(".")
-        return f"the system starts no more threads ({why}); end other processes, or raise the limit (ulimit -u)"
-    if text.startswith("[ONNXRuntimeError] : "):
-        text = text.split(" : ", 3)[-1]
-    for pattern in _UNKNOWN_OPERATORS:
-        if found := pattern.match(text):
-            operator = found["op"] + (f" of {found['domain']}" if found["domain"] else "")
-            place = f" of node {found['node']!r}" if found["node"] else ""
-            return f"it has no operator {operator}{place}; {CUT}"
-    if found := _NO_KERNEL.match(text):
-        place = f" of node {found['node']!r}" if found["node"] else ""
-        return f"it has no kernel of operator {found['op']} (opset {found['opset']}){place} for these types; {CUT}"
-    return text[:400].rstrip(".")
 
 
 @cache

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from halfwise.backends.saved_files import SavedSample, saved_samples
 from halfwise.core.contents import changed
-from halfwise.core.errors import InputError
+from halfwise.core.errors import InputError, of_sample
 from halfwise.core.notes import Note
 from halfwise.core.set_aside import set_aside
 from halfwise.emulation.emulate import Emulator, widen_feeds
@@ -80,15 +80,18 @@ class EmulatedRunner:
         return tuple(caveats(profile_named(self._profile), self.model.nodes))
 
     def run(self, index: int, feed: Feed) -> dict[str, Array]:
-        return self._session.run(self._typed(index, feed))
+        with of_sample(index):
+            return self._session.run(self._typed(index, feed))
 
     def all(self, feeds: Sequence[Feed]) -> Iterator[dict[str, Array]]:
         """Of every sample; a large model reads its weights once for several."""
         for start in range(0, len(feeds), UNDERSTOOD):
-            several = enumerate(feeds[start : start + UNDERSTOOD], start)
-            for answer in self._session.answers([self._typed(index, feed) for index, feed in several]):
-                if isinstance(answer, Exception):
-                    raise answer
+            several = list(enumerate(feeds[start : start + UNDERSTOOD], start))
+            answers = self._session.answers([self._typed(index, feed) for index, feed in several])
+            for (index, _), answer in zip(several, answers, strict=True):
+                with of_sample(index):
+                    if isinstance(answer, Exception):
+                        raise answer
                 yield set_aside(answer)
 
     def _typed(self, index: int, feed: Feed) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from msgspec import convert
 from numpy.typing import NDArray
 
 from halfwise.core.counting import Counts, count
+from halfwise.core.errors import of_sample
 from halfwise.core.formats import Format
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.kept_walks import KeptWalks
@@ -61,9 +62,10 @@ class TracedWalks:
     def seen(self, index: int, feed: Mapping[str, Any]) -> SampleTrace:
         """Of the sample at that place. A walk that was kept is not walked again."""
         key = self._stepper.emulator.walk_key(self._fp32, feed, "trace", self._fmt.value)
-        if not key:
-            return self._walked(index, feed)
-        return self._kept.document(key, lambda: self._told(self._walked(index, feed)), self._read)
+        with of_sample(index):
+            if not key:
+                return self._walked(index, feed)
+            return self._kept.document(key, lambda: self._told(self._walked(index, feed)), self._read)
 
     def _walked(self, index: int, feed: Mapping[str, Any]) -> SampleTrace:
         seen, before = SampleTrace(), index * len(self._model.graph)

@@ -9,14 +9,17 @@ from pathlib import Path
 from halfwise.core.document import Documented
 from halfwise.core.english import documented, say
 from halfwise.core.files.identify import Identified
+from halfwise.core.files.kinds import FileKind
 from halfwise.core.finding import Finding
-from halfwise.core.notes import Note
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.summary import Summary
 from halfwise.core.targets import Target
 from halfwise.core.wording import counted
 from halfwise.verbs.doctor.document import DoctorDocument, FileRecord, NextRecord, NextStep
 
 __all__ = ["Diagnosed"]
+
+_DAMAGED = {FileKind.CUT_OFF, FileKind.CUT_OFF_ONNX, FileKind.LFS_POINTER}
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,8 +35,10 @@ class Diagnosed(Documented):
 
     @property
     def good(self) -> bool:
-        """Whether nothing was found that is more than information."""
-        return all(finding.severity == "info" for finding in self.findings)
+        """Whether every file could be read, and nothing was found that is more than information."""
+        damaged = any(_is_damaged(each) for each in self.files)
+        unread = any(note.kind is NoteKind.FILE_NOT_READ for note in self.notes)
+        return not damaged and not unread and all(finding.severity == "info" for finding in self.findings)
 
     def summary(self) -> Summary:
         """What was found, the most severe first."""
@@ -50,3 +55,7 @@ class Diagnosed(Documented):
             next=NextRecord(self.next.command, say(self.next.why), self.next.why),
             **documented(self.notes),
         )
+
+
+def _is_damaged(file: Identified) -> bool:
+    return file.kind in _DAMAGED or (file.path.suffix == ".onnx" and file.kind is not FileKind.ONNX)

@@ -16,7 +16,7 @@ from halfwise.core.tolerance import Verdict
 from halfwise.core.whole_files import scratch_folder
 from halfwise.deploy.onnxruntime.transposed_products import cpu_crash_note, crash_note
 from halfwise.deploy.targets import kind_of
-from halfwise.emulation.ort import runtime_reason
+from halfwise.emulation.runtime_words import runtime_reason
 from halfwise.model.contrib.decompose import runs_on_cpu
 from halfwise.model.inputs.feed import Feed
 from halfwise.precision.assignment import Assignment

@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.core.errors import InputError
+from halfwise.core.errors import InputError, of_sample
 from halfwise.core.evaluation import Evaluation, SampleError, float_outputs, sample_error
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note, NoteKind
@@ -230,7 +230,7 @@ class _Line:
         sites = Sites(replace(part.model, watched=self.facts.inner))
         formats = {site.node: sites.fmt for site in sites.free if site.name not in part.fixed}
         fp32, fp16 = (emulator.session(Assignment(sites, chosen)) for chosen in ({}, formats))
-        wanted = [_run(fp32, exact) for exact in self.exact]
+        wanted = [_of_sample(index, fp32, exact) for index, exact in enumerate(self.exact)]
         known = [{**exact, **found} for exact, found in zip(self.exact, wanted, strict=True)]
         bounds = _for(self.asked(self._kinds(part.outputs, known)), part.outputs)
         errors = [
@@ -311,6 +311,11 @@ class _Line:
 
 def _random(sites: Sites) -> tuple[Note, ...]:
     return () if sites.random is None else (Note.of(NoteKind.RANDOM_NODE, sites.random),)
+
+
+def _of_sample(index: int, session: AnySession, values: Feed) -> Feed:
+    with of_sample(index):
+        return _run(session, values)
 
 
 def _run(session: AnySession, values: Feed) -> Feed:
