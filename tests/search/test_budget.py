@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -11,6 +15,7 @@ import pytest
 from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
 from halfwise.report.answer import way_out
+from halfwise.search.journal import Journal
 from halfwise.search.run_counter import RunCounter, Untried
 from halfwise.verbs.fix.fix import JOURNAL, FixResult, fix
 from tests.models.random_nets import feeds, random_net
@@ -43,6 +48,70 @@ def test_a_budget_bounds_all_runs_of_the_job(runs: float) -> None:
     result = fixed(runs, repairs="all")
     assert result.cost.model_runs <= runs
     assert NoteKind.RUNS_RAISED not in kinds(result.notes)
+
+
+@pytest.mark.parametrize("runs", [16, 24, 30])
+def test_an_interrupted_job_spends_its_budget_as_if_it_had_not_been(
+    runs: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After whichever measurement: beside the verdict, what it has to run again does not count twice."""
+    whole, entries = _kept(monkeypatch, lambda: fixed(runs, tmp_path / "whole"))
+    assert whole is not None and entries > 2
+    for stop in range(1, entries + 1):
+        again = _interrupted(monkeypatch, stop, partial(fixed, runs, tmp_path / str(stop)))
+        assert again.plan.text() == whole.plan.text()
+        assert again.cost.model_runs <= whole.cost.model_runs + 4
+
+
+def test_an_interrupted_job_looks_where_it_would_have_looked(
+    shared_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the walks saw of tensors is known again."""
+    folder = shared_models / "gtcrn_stream"
+    model, inputs = folder / "model.onnx", sorted(folder.glob("inputs_*.npz"))
+    whole = fix(model, inputs, out=tmp_path / "whole")
+    again = _interrupted(monkeypatch, 3, lambda: fix(model, inputs, out=tmp_path / "again"))
+    assert again.plan.text() == whole.plan.text()
+    assert again.notes == whole.notes
+    assert not (tmp_path / "again" / JOURNAL).exists()
+
+
+def _kept(
+    monkeypatch: pytest.MonkeyPatch, job: Callable[[], FixResult], stop: int = -1
+) -> tuple[FixResult | None, int]:
+    """A job, interrupted behind so many measurements, and how many it keeps."""
+    put, kept = Journal.put, list[str]()
+
+    def interrupted(journal: Journal, key: str, entry: Any) -> None:
+        put(journal, key, entry)
+        kept.append(key)
+        if len(kept) == stop:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(Journal, "put", interrupted)
+        return job(), len(kept)
+    return None, len(kept)
+
+
+def _interrupted(monkeypatch: pytest.MonkeyPatch, stop: int, job: Callable[[], FixResult]) -> FixResult:
+    """The same command again."""
+    assert _kept(monkeypatch, job, stop) == (None, stop)
+    return job()
+
+
+def test_what_is_run_again_does_not_count_twice() -> None:
+    """Of the runs that a job makes itself; of those that are remembered each counts."""
+    counter = RunCounter()
+    counter.add(4)
+    counter.remember(2, 6)
+    counter.add(3)  # seen again: the earlier job went on at once
+    counter.remember(10, 16)
+    assert (counter.samples, counter.remembered) == (16, 12)
+    counter.remember(1, 2)  # of a job that took another way; 4 were run here, and those may have been among its own
+    assert counter.samples == 13
+    counter.add(5)
+    assert counter.samples == 18
 
 
 def test_where_a_budget_is_less_than_the_least_answer_that_is_given_and_counted() -> None:

@@ -90,24 +90,45 @@ def test_a_line_of_a_stranger_costs_that_line_only(line: str, tmp_path: Path) ->
     assert Journal(path, "question").resumed == 0
 
 
+COUNTED = {"runs": 1.5, "until": 3}
+
+
 def test_an_entry_of_another_kind_is_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     journal = Journal(path, "question")
-    for key, value in (("good", {"load": "inf", "runs": 2}), ("odd", {"load": "x", "runs": 2}), ("none", [1])):
+    for key, value in (
+        ("good", {"load": "inf", **COUNTED}),
+        ("odd", {"load": "x", **COUNTED}),
+        ("none", [1]),
+    ):
         journal.put(key, value)
     again = Journal(path, "question")
-    assert again.get("good", OneEntry) == OneEntry(math.inf, 2.0) and again.runs("good") == 2.0
+    assert again.get("good", OneEntry) == OneEntry(math.inf, 1.5, 3.0) and again.runs("good") == (1.5, 3.0)
     for key in ("odd", "none"):
-        assert again.get(key, OneEntry) is None and again.runs(key) == 0.0
+        assert again.get(key, OneEntry) is None and again.runs(key) == (0.0, math.inf)
     assert again.get("good", OneEntry, lambda entry: entry.load < 1) is None
 
 
-ANOTHERS = {
-    "fewer samples": {"loads": ["1.0"], "uncompared": [], "outputs": {}, "runs": 1},
-    "runs below zero": {"loads": ["1.0", "2.0"], "uncompared": [], "outputs": {}, "runs": -1},
-    "a number": {"loads": [1.0, 2.0], "uncompared": [], "outputs": {}, "runs": 1},
-    "a chance below zero": {"loads": ["1", "2"], "uncompared": [], "outputs": {}, "runs": 1, "chances": [-1.0, 0.0]},
-    "chances of others": {"loads": ["1", "2"], "uncompared": [], "outputs": {}, "runs": 1, "chances": [1.0]},
+ANOTHERS: dict[str, dict[str, object]] = {
+    "fewer samples": {"loads": ["1.0"], "uncompared": [], "outputs": {}, **COUNTED},
+    "runs below zero": {"loads": ["1.0", "2.0"], "uncompared": [], "outputs": {}, **COUNTED, "runs": -1},
+    "a number": {"loads": [1.0, 2.0], "uncompared": [], "outputs": {}, **COUNTED},
+    "a chance below zero": {
+        "loads": ["1", "2"],
+        "uncompared": [],
+        "outputs": {},
+        "runs": 1,
+        "until": 3,
+        "chances": [-1.0, 0.0],
+    },
+    "chances of others": {
+        "loads": ["1", "2"],
+        "uncompared": [],
+        "outputs": {},
+        "runs": 1,
+        "until": 3,
+        "chances": [1.0],
+    },
 }
 
 
@@ -115,7 +136,8 @@ ANOTHERS = {
 def test_the_entry_of_a_set_fits_its_samples(which: str) -> None:
     journal = Journal()
     journal.put(
-        "sound", {"loads": ["1.0", "inf"], "uncompared": [], "outputs": {}, "runs": 1.5, "chances": [0.5, math.inf]}
+        "sound",
+        {"loads": ["1.0", "inf"], "uncompared": [], "outputs": {}, "chances": [0.5, math.inf], **COUNTED},
     )
     journal.put("another's", ANOTHERS[which])
     assert journal.get("sound", SetEntry, lambda entry: entry.of(2)) is not None
@@ -123,7 +145,7 @@ def test_the_entry_of_a_set_fits_its_samples(which: str) -> None:
 
 
 def test_what_a_walk_saw_is_of_nodes_that_are_there() -> None:
-    seen = NoiseEntry(((("a", "b"), math.inf, True), (("a",), 0.5, False)), {"a": 1.0, "b": 2.0}, 4.0, (0, 3))
+    seen = NoiseEntry(((("a", "b"), math.inf, True), (("a",), 0.5, False)), {"a": 1.0, "b": 2.0}, 4.0, 9.0, (0, 3))
     journal = Journal()
     journal.put("walk", seen.to_json())
     assert journal.get("walk", NoiseEntry, lambda entry: entry.of({"a": 1, "b": 2})) == seen

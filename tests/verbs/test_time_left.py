@@ -267,7 +267,7 @@ def test_walks_that_were_kept_take_no_time(tmp_path: Path) -> None:
     notify = _following(said, Course(counter, 1, check=4.0, kept=kept), now)
     kept.keep("a", {"x": np.ones(1, np.float32)})
     counter.look()
-    counter.remember(9)
+    counter.remember(9, 9)
     assert kept.answer("a") is not None
     for at in range(3, 13, 2):  # going through what is there takes time, too: it does not count
         counter.add(1)

@@ -314,7 +314,8 @@ class _Writing:
             return None
         self.notes.extend(command.notes)
         told = [f"Builds the engine for {self.target.title} from a plan of halfwise.", *say_all(command.notes)]
-        told.append(f"Afterwards, to see what precision really ran: {audit}")
+        given = " --inputs SAMPLES" if compiles_itself(self.target) else ""  # whose shapes it is compiled for again
+        told.append(f"Afterwards, to see what precision really ran: {audit}{given}")
         lines = ["#!/bin/sh", *(f"# {_one_line(line)}" for line in told)]
         lines += ["set -e", 'cd "$(dirname "$0")"', command.shell, ""]
         return self._write(f"{self.stem}.trtexec.sh", "\n".join(lines))

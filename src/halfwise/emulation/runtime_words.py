@@ -18,7 +18,8 @@ _UNKNOWN_OPERATORS = (
 _NO_KERNEL = re.compile(
     r"Could not find an implementation for (?P<op>\w+)\((?P<opset>\d+)\) node with name '(?P<node>.*?)'"
 )
-# While a node runs, of several the innermost: a file and its line, then a condition behind a signature, or a method's name, may come first.
+# While a node runs, of several the innermost. A file and its line may come first, then a condition behind a signature,
+# or a method's name.
 _RUNNING = re.compile(r".*while running (?P<op>\S+) node\. Name:'(?P<node>.*?)' Status Message: (?P<why>.*)")
 _PLACE = re.compile(r"\S+\.(?:h|cc|cpp|cu):\d+ (?:.* was false\. (?=.)|\w+ )?")
 

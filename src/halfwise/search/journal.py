@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,13 +48,13 @@ class Journal:
         self._owed.discard(key)
         return None
 
-    def runs(self, key: str) -> float:
-        """The model runs that an entry of an interrupted search stands for, when it is first used; later, and for
-        what was measured since, nothing: it is counted."""
+    def runs(self, key: str) -> tuple[float, float]:
+        """The model runs that an entry of an interrupted search stands for, when it is first used, and how many that
+        search had counted by then; later, and for what was measured since, nothing: it is counted."""
         if key not in self._owed:
-            return 0.0
+            return 0.0, math.inf
         self._owed.remove(key)
-        return float(self._entries[key]["runs"])
+        return float(self._entries[key]["runs"]), float(self._entries[key]["until"])
 
     def put(self, key: str, value: Any) -> None:
         self._entries[key] = value

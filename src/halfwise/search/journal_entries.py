@@ -46,6 +46,7 @@ class SetEntry(Record, frozen=True):
     uncompared: tuple[str, ...]
     outputs: Outputs  # over all samples
     runs: Runs
+    until: Runs  # as many were counted by then
     chances: tuple[Amount, ...] = ()
     smooth: tuple[Ratio, ...] = ()
     hardest: tuple[tuple[int, Ratio], ...] = ()  # of samples with steps: the worst finite one, and its error
@@ -61,6 +62,7 @@ class OneEntry(Record, frozen=True):
 
     load: Ratio
     runs: Runs
+    until: Runs
 
 
 class AloneEntry(Record, frozen=True):
@@ -68,6 +70,7 @@ class AloneEntry(Record, frozen=True):
 
     loads: tuple[Ratio, ...]
     runs: Runs
+    until: Runs
     put_off: tuple[str, ...] = ()  # of those nodes, the ones that there was no room for
 
 
@@ -77,6 +80,7 @@ class NoiseEntry(Record, frozen=True):
     pieces: tuple[tuple[tuple[str, ...], Amount, bool], ...]
     cost: Mapping[str, Amount]
     runs: Runs
+    until: Runs
     walked: tuple[int, ...] = ()
 
     def of(self, names: Mapping[str, object]) -> bool:
@@ -97,6 +101,7 @@ class SensitivityEntry(Record, frozen=True):
     size: Mapping[str, int]
     samples: int
     runs: Runs
+    until: Runs
 
     def of(self, nodes: Mapping[str, object], values: Mapping[str, object]) -> bool:
         """Whether it is of a model with such nodes and values."""

@@ -32,6 +32,7 @@ def keep_sensitivity(sets: Sets, seen: Sensitivity, so_far: Sequence[int], runs:
         {numbers[value]: size for value, size in seen.size.items()},
         seen.samples,
         runs,
+        sets.counter.samples,
     )
     sets.journal.put(_key(sets, so_far), entry.to_json())
 
@@ -43,7 +44,7 @@ def kept_sensitivity(sets: Sets, so_far: Sequence[int]) -> Sensitivity | None:
     entry = sets.journal.get(key, SensitivityEntry, lambda entry: entry.of(nodes, values))
     if entry is None:
         return None
-    sets.counter.remember(sets.journal.runs(key))
+    sets.counter.remember(*sets.journal.runs(key))
 
     def read(energies: dict[str, float]) -> dict[ir.Value, float]:
         return {values[number]: float(energy) for number, energy in energies.items()}

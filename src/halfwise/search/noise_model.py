@@ -23,7 +23,7 @@ from halfwise.search.overflows import may_overflow
 from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
 from halfwise.search.sets import Sets, worst_first
 from halfwise.search.stored_sums import kernels_apart
-from halfwise.search.tensor_statistics import merged, tensor_statistics
+from halfwise.search.tensor_statistics import TensorStatistics, merged, tensor_statistics
 from halfwise.search.walks import CLOSE, Walks
 
 __all__ = ["NoiseModel", "cost_of", "lost_in", "measure_noise", "noise_of_one", "noise_of_worst", "relative_bounds"]
@@ -81,7 +81,7 @@ def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None], wal
         known = _walked(sets, order, notify, walks.probes, broken)
         sets.journal.put(key, known.to_json())
     else:
-        sets.counter.remember(sets.journal.runs(key))
+        sets.counter.remember(*sets.journal.runs(key))
     return _remembered(sets, known, order)
 
 
@@ -97,19 +97,26 @@ def noise_of_worst(sets: Sets, fp16: Measured, notify: Callable[[str], None]) ->
         known = _walked(sets, order, notify, 0)
         sets.journal.put(key, known.to_json())
     else:
-        sets.counter.remember(sets.journal.runs(key))
+        sets.counter.remember(*sets.journal.runs(key))
     return _remembered(sets, known, order)
 
 
 def _remembered(sets: Sets, known: NoiseEntry, order: Sequence[int]) -> NoiseModel:
-    """With what the tensors of these samples held, which is kept where an interrupted job walked them."""
+    """With what the tensors of these samples held, which an interrupted job saw when it walked them."""
     judge = sets.judge
     judge.memory.walked.update(dict.fromkeys(known.walked))
-    for index in order if judge.emulator.keeps(sets.sites.model) else ():
+    for index in order:
         if judge.ids[index] in known.walked and judge.ids[index] not in judge.memory.statistics:
-            held = [tensor_statistics(sets.stepper, sets.sites, feed) for feed in judge.ends[index]]
-            judge.memory.statistics[judge.ids[index]] = merged(held)
+            _held(sets, index, [tensor_statistics(sets.stepper, sets.sites, feed) for feed in judge.ends[index]])
     return _noise_model(sets.sites, known)
+
+
+def _held(sets: Sets, index: int, held: Sequence[TensorStatistics]) -> None:
+    """What the tensors of a sample hold is remembered."""
+    known, name = sets.judge.memory.statistics, sets.judge.ids[index]
+    known.setdefault(name, merged(held))
+    if not may_overflow(sets.sites, known[name]):
+        sets.counter.none_overflows()
 
 
 def _known(sets: Sets, key: str) -> NoiseEntry | None:
@@ -178,14 +185,14 @@ def _walked(
     told = tuple((tuple(sorted(n.name or "" for n in each.needs)), each.energy, each.fatal) for each in pieces)
     cost = {node.name or "": each for node, each in node_costs(sets.sites, measured.size).items()}
     runs, walked = sets.counter.samples - before, tuple(sets.judge.ids[index] for index in order)
-    return NoiseEntry(told, cost, runs, walked)
+    return NoiseEntry(told, cost, runs, sets.counter.samples, walked)
 
 
 def _walk(sets: Sets, index: int, into: Sensitivity, probes: int, short: bool = False) -> None:
     """One sample, forwards and back, of a stream both ends; what its tensors hold is remembered. `short`: where
     overflows decide, the way back is short."""
     judge, before = sets.judge, sets.stepper.executed
-    tolerance, known, held = judge.question.tolerance, judge.memory.statistics, []
+    tolerance, held = judge.question.tolerance, []
     weights, apart = _weights(sets.sites, tolerance), kernels_apart((judge.emulator, *judge.also))
     enough = partial(_overflows_decide, sets, into) if short else None
     try:
@@ -204,9 +211,7 @@ def _walk(sets: Sets, index: int, into: Sensitivity, probes: int, short: bool = 
             )
             held += [] if seen is None else [tensor_statistics(sets.stepper, sets.sites, feed, seen)]
         if held:
-            known.setdefault(judge.ids[index], merged(held))
-            if not may_overflow(sets.sites, known[judge.ids[index]]):
-                sets.counter.none_overflows()
+            _held(sets, index, held)
     finally:
         sets.stepped(before)
 

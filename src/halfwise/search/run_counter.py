@@ -54,15 +54,24 @@ class RunCounter:
         self.looks = False
         self.later = MOST_LATER
         self.a_pass = 1
+        self._own = 0.0  # run by this job, and not known to have been counted before
         self._verdict = self._overflows = self._answer = self._larger = 0.0
 
     def add(self, samples: float) -> None:
         self.samples += samples
+        self._own += samples
 
-    def remember(self, samples: float) -> None:
-        """What an earlier job ran, which counts."""
+    def remember(self, samples: float, until: float) -> None:
+        """What an earlier job ran, which counts. By then it had counted `until`: what is beyond was run again here."""
         self.samples += samples
         self.remembered += samples
+        self.again(self.samples - until)
+
+    def again(self, samples: float) -> None:
+        """So many of those that this job ran had been counted by an earlier one."""
+        known = min(max(samples, 0.0), self._own)
+        self._own -= known
+        self.samples -= known
 
     def passes(self, samples: int) -> float:
         """The same in passes over so many samples."""

@@ -61,6 +61,7 @@ class Sets:
         self.label = label
         self.model = model
         self.measured: dict[frozenset[ir.Node], Measured] = {}
+        self._one_known: dict[frozenset[ir.Node], float] = {}  # runs of single samples that an earlier job counted
         self._hardest: dict[int, tuple[int, float]] = {}  # by sample: the step of the largest finite error of any set
 
     def measure(self, keep: frozenset[ir.Node]) -> Measured:
@@ -76,18 +77,23 @@ class Sets:
     def _run(self, keep: frozenset[ir.Node], key: str) -> Measured:
         before = self.counter.samples
         found = self.judge.measure(self.assignment(keep))
+        self.counter.again(self._one_known.pop(keep, 0.0))
         entry: dict[str, object] = {"loads": [str(x) for x in found.ratios], "uncompared": list(found.uncompared)}
         entry["outputs"] = {name: metrics.to_json() for name, metrics in found.outputs.items()}
         if any(found.chances):
             entry |= {"chances": list(found.chances), "smooth": [str(x) for x in found.smooth]}
         if hardest := tuple(map(_hardest, found.steps)):
             entry["hardest"] = [[step, str(ratio)] for step, ratio in hardest]
-        self.journal.put(key, {**entry, "runs": self.counter.samples - before})
+        self.journal.put(key, {**entry, **self._counted(self.counter.samples - before)})
         self._harder(hardest)
         return found
 
+    def _counted(self, runs: float) -> dict[str, float]:
+        """For the journal: what a measurement took, and all by then."""
+        return {"runs": runs, "until": self.counter.samples}
+
     def _known(self, known: SetEntry, key: str) -> Measured:
-        self.counter.remember(self.journal.runs(key))
+        self.counter.remember(*self.journal.runs(key))
         self._harder(known.hardest)
         return Measured(
             known.loads,
@@ -127,11 +133,13 @@ class Sets:
         key = self.key("measure-one", index, *sorted(n.name or "" for n in keep))
         known = self.journal.get(key, OneEntry)
         if known is not None:
-            self.counter.remember(self.journal.runs(key))
+            runs, until = self.journal.runs(key)
+            self.counter.remember(runs, until)
+            self._one_known[keep] = self._one_known.get(keep, 0.0) + runs
             return self._remember(keep, index, known.load)
         before = self.counter.samples
         ratio = self.judge.measure_one(self.assignment(keep), index)
-        self.journal.put(key, {"load": str(ratio), "runs": self.counter.samples - before})
+        self.journal.put(key, {"load": str(ratio), **self._counted(self.counter.samples - before)})
         return self._remember(keep, index, ratio)
 
     def revert_alone(
@@ -145,7 +153,7 @@ class Sets:
         key = self.key("put-back", index, *names, "-", *(n.name for n in nodes))
         known = self.journal.get(key, AloneEntry, lambda entry: len(entry.loads) + len(entry.put_off) == len(nodes))
         if known is not None:
-            self.counter.remember(self.journal.runs(key))
+            self.counter.remember(*self.journal.runs(key))
             loads = zip([node for node in nodes if node.name not in known.put_off], known.loads, strict=True)
             return {node: self._remember(keep - {node}, index, ratio) for node, ratio in loads}
         before, ratios, put_off = self.stepper.executed, dict[ir.Node, float](), list[ir.Node]()
@@ -158,7 +166,7 @@ class Sets:
             if node not in ratios and node not in put_off:  # inside a subgraph, or another does not run alone
                 ratios[node] = self.measure_one(keep - {node}, index)
         told = {"loads": [str(ratios[n]) for n in nodes if n in ratios], "put_off": [n.name or "" for n in put_off]}
-        self.journal.put(key, {**told, "runs": runs})
+        self.journal.put(key, {**told, **self._counted(runs)})
         return {node: self._remember(keep - {node}, index, ratio) for node, ratio in ratios.items()}
 
     def _one_by_one(
