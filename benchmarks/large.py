@@ -9,10 +9,11 @@ the kernel tens of milliseconds, in which the process waits for memory); `all` i
 times the own peak of the FP32 run and 300 MB. `child` is the most that the children of a process held together: one of
 `fix` runs the model that it wrote. `CPU` are seconds of all threads and of all children, which other programs on the
 machine change less than `seconds`, but change, too: the FP32 run is measured before `fix` and behind it, and the mean
-counts. Below the table `fix` stands beside three times its model runs and three times one reading and converting; what
-it takes for the least of decoders, as the libraries that it loads, is told apart. Last come the time that `fix` said
-was left, at four moments, and the time that was left; and what it takes to round all weights, which `fix` does in each
-walk, and to keep them rounded in a file for the next run instead. Several sizes end in a table of slopes.
+counts. With `--rounds` all is measured several times, in turn, and medians are told, of memory the highest peaks. Below
+the table `fix` stands beside three times its model runs and three times one reading and converting; what it takes for
+the least of decoders, as the libraries that it loads, is told apart. Last come the time that `fix` said was left, at
+four moments, and the time that was left; and what it takes to round all weights, which `fix` does in each walk, and to
+keep them rounded in a file for the next run instead. Several sizes end in a table of slopes.
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ import json
 import math
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.contest import machine, markdown
@@ -240,6 +243,25 @@ def _of_size(billions: float, folder: Path, options: argparse.Namespace, verbs: 
     steps = options.stream
     inputs = save_feeds(folder / "inputs", sizes, stored=options.stored, tokens=options.tokens, steps=steps)
     stream = {"rollout": steps, "feedback": feedback(sizes), "metric": "logits"} if steps else {}
+    rounds = [
+        _round(model, inputs, folder / f"out-{number}", stream, options, verbs) for number in range(options.rounds)
+    ]
+    found = [medians(several) for several in zip(*rounds, strict=True)]
+    for each in found:
+        if each.what in verbs:
+            print(json.dumps([billions, asdict(each)]), file=sys.stderr, flush=True)
+    return found
+
+
+def _round(
+    model: Path,
+    inputs: Path,
+    out: Path,
+    stream: Mapping[str, Any],
+    options: argparse.Namespace,
+    verbs: Sequence[str],
+) -> list[Measured]:
+    """Both sides, one after the other."""
     found = []
     if options.stored == "fp32" and not options.verbs_only:
         found.append(measured(_ONE, [RUN, str(model), str(inputs)], options.limit))
@@ -247,12 +269,29 @@ def _of_size(billions: float, folder: Path, options: argparse.Namespace, verbs: 
         found.append(measured(_ROUND, [_KEPT, str(model)], options.limit))
     given = json.dumps({"max_runs": options.max_runs, "device": options.device})
     for verb in verbs:
-        arguments = [VERB, verb, str(model), str(inputs), str(folder / "out"), given, json.dumps(stream)]
+        arguments = [VERB, verb, str(model), str(inputs), str(out), given, json.dumps(stream)]
         found.append(measured(verb, arguments, options.limit))
-        print(json.dumps([billions, asdict(found[-1])]), file=sys.stderr, flush=True)
         if verb == "fix" and found[0].what == _ONE:
             found.append(measured(_AGAIN, [RUN, str(model), str(inputs)], options.limit))
+    shutil.rmtree(out, ignore_errors=True)
     return found
+
+
+def medians(several: Sequence[Measured]) -> Measured:
+    """Of the same, measured again and again: of what takes the median, with the median times and the highest peaks."""
+    by_cpu = sorted(several, key=lambda each: each.cpu)
+    one = next((each for each in several if each.problem), by_cpu[(len(by_cpu) - 1) // 2])
+    numbers = {name: value for name, value in one.told.items() if isinstance(value, float)}
+    told = {**one.told, **{name: median(each.told[name] for each in several) for name in numbers if not one.problem}}
+    return replace(
+        one,
+        seconds=median(each.seconds for each in several),
+        cpu=median(each.cpu for each in several),
+        own=max(each.own for each in several),
+        children=max(each.children for each in several),
+        all=max(each.all for each in several),
+        told=told,
+    )
 
 
 def measured(what: str, code: Sequence[str], limit_s: float) -> Measured:
@@ -353,6 +392,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--tokens", type=int, default=32)
     made.add_argument("--stream", type=int, default=0, help="tokens of each text, one by one; a rollout is judged")
     made.add_argument("--max-runs", type=float, default=None, help="of fix")
+    made.add_argument("--rounds", type=int, default=1, help="of both sides; the medians are told")
     made.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of fix")
     made.add_argument("--verbs-only", action="store_true", help="without ONNX Runtime's run and the plain loop")
     made.add_argument("--folder", type=Path, help="where the models are written, and removed again")
