@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halfwise.emulation.kept_walks import KeptWalks, _sum
+from halfwise.emulation.kept_walks import KeptWalks
 from halfwise.search.tensor_statistics import _read as statistics_of
 
 KEY = "0123"
@@ -93,9 +93,9 @@ def test_nothing_is_kept_through_a_link(tmp_path: Path) -> None:
 
 
 def forged(walks: KeptWalks, text: str) -> None:
-    """A document of another's that tells its sum."""
+    """A document of another's that tells its key."""
     array = np.frombuffer(text.encode(), np.uint8)
-    told = json.dumps({"names": ["document"], "sum": _sum(KEY, {"document": array})})
+    told = json.dumps({"names": ["document"], "key": KEY})
     stream = io.BytesIO()
     np.savez(stream, document=np.frombuffer(told.encode(), np.uint8), a0=array)
     place(walks).write_bytes(stream.getvalue())

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 import onnx
 
-from halfwise.emulation.kept_walks import _sum as walk_sum
 from halfwise.emulation.profiles.machine import digest as machine_digest
 from halfwise.search.journal import digest
 from tools.fuzz.file_mutations import ARRAY_MUTATIONS, BYTE_MUTATIONS, JSON_MUTATIONS, LINE_MUTATIONS, json_text
@@ -139,7 +138,7 @@ class Archive(Artifact):
 
 
 class KeptDocument(Document):
-    """JSON as an array of bytes in an .npz file that tells its sum under a key, whatever it says."""
+    """JSON as an array of bytes in an .npz file that tells its key, whatever it says."""
 
     def __init__(self, document: Any, key: str) -> None:
         super().__init__(document)
@@ -147,7 +146,7 @@ class KeptDocument(Document):
 
     def _written(self) -> bytes:
         text = np.frombuffer(super()._written(), np.uint8)
-        told = {"names": ["document"], "sum": walk_sum(self._key, {"document": text})}
+        told = {"names": ["document"], "key": self._key}
         return Archive({"document": np.frombuffer(json.dumps(told).encode(), np.uint8), "a0": text}).content()
 
 
