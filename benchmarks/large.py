@@ -243,9 +243,8 @@ def _of_size(billions: float, folder: Path, options: argparse.Namespace, verbs: 
     steps = options.stream
     inputs = save_feeds(folder / "inputs", sizes, stored=options.stored, tokens=options.tokens, steps=steps)
     stream = {"rollout": steps, "feedback": feedback(sizes), "metric": "logits"} if steps else {}
-    rounds = [
-        _round(model, inputs, folder / f"out-{number}", stream, options, verbs) for number in range(options.rounds)
-    ]
+    os.environ["HALFWISE_CACHE"] = str(folder / "cache")  # of each round its own: what one keeps helps no other
+    rounds = [_round(model, inputs, folder / "out", stream, options, verbs) for _ in range(options.rounds)]
     found = [medians(several) for several in zip(*rounds, strict=True)]
     for each in found:
         if each.what in verbs:
@@ -273,7 +272,8 @@ def _round(
         found.append(measured(verb, arguments, options.limit))
         if verb == "fix" and found[0].what == _ONE:
             found.append(measured(_AGAIN, [RUN, str(model), str(inputs)], options.limit))
-    shutil.rmtree(out, ignore_errors=True)
+    for kept in (out, out.parent / "cache"):
+        shutil.rmtree(kept, ignore_errors=True)
     return found
 
 
