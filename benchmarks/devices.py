@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.contest import machine, markdown
-from benchmarks.large import Measured, measured
+from benchmarks.fresh_processes import Measured, measured
 from benchmarks.zoo.decoder import PLANTED, Sizes, save_feeds, write_decoder
 
 __all__ = ["cells", "main", "parser"]

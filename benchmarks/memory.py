@@ -20,7 +20,8 @@ import onnx
 
 from benchmarks.cases import BUILT, REAL, load_case, models_folder
 from benchmarks.contest import machine, markdown
-from benchmarks.large import RUN, VERB, measured
+from benchmarks.fresh_processes import measured
+from benchmarks.large import RUN, VERB
 
 __all__ = ["main", "parser"]
 

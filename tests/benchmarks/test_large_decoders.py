@@ -13,7 +13,8 @@ import pytest
 from numpy.typing import NDArray
 from onnx import helper
 
-from benchmarks.large import Measured, growth, measured, row, time_told
+from benchmarks.fresh_processes import Measured, measured, medians
+from benchmarks.large import growth, row, time_told
 from benchmarks.zoo.decoder import Sizes, feeds, write_decoder
 from halfwise.emulation.emulate import Emulator
 from halfwise.model.model import load
@@ -198,3 +199,20 @@ def test_growth_is_told_as_slopes() -> None:
     small, large = (Measured("fix", 2.0 * n, 3.0 * n, 0.5, 0.0, 1.0, {"runs": 8.0}) for n in (1, 10))
     found = growth([(0.1, {"fix": small}), (1.0, {"fix": large})], ["fix"])
     assert found == [("fix", "0.10", "1.00", "1.00", "1.00", "0.00", "8.0", "8.0")]
+
+
+def test_of_several_rounds_the_medians_and_the_highest_peaks_are_told() -> None:
+    rounds = [
+        Measured("fix", seconds, cpu, own, 0.1, 2.0, {"runs": 8.0, "said": [seconds]})
+        for seconds, cpu, own in ((3.0, 9.0, 0.5), (1.0, 4.0, 0.7), (2.0, 5.0, 0.6))
+    ]
+    found = medians(rounds)
+    assert (found.seconds, found.cpu, found.own, found.told) == (2.0, 5.0, 0.7, {"runs": 8.0, "said": [2.0]})
+
+
+def test_of_several_rounds_a_failure_is_told() -> None:
+    rounds = [
+        Measured("fix", 1.0, 1.0, 0.1, 0.1, 0.1, {"runs": 8.0}),
+        Measured("fix", 9.0, 9.0, 0.1, 0.1, 0.1, problem="no"),
+    ]
+    assert medians(rounds).problem == "no"

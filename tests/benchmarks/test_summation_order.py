@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from benchmarks import devices, summation_order
-from benchmarks.large import Measured
+from benchmarks.fresh_processes import Measured
 from benchmarks.zoo.decoder import Sizes, feeds, write_decoder
 
 SMALL = Sizes(layers=3, width=128, heads=4, shared=2, inner=256, vocabulary=500)

@@ -28,7 +28,7 @@ def runtime_reason(error: Exception) -> str:
     """ONNX Runtime's own words without its prefixes and paths."""
     text = " ".join(str(error).split())
     if (found := _RUNNING.match(text)) and NO_THREAD not in text:
-        place = f"node {found['node']!r} ({found['op']})" if found["node"] else f"a {found['op']} node"
+        place = f"node {found['node']!r} ({found['op']})" if found["node"] else f"a node without a name ({found['op']})"
         return f"{place}: {_PLACE.sub('', found['why'], count=1)[:400].rstrip('.')}"
     for mark in ("Status Message: ", "Unsupported model", "This is an invalid model. "):
         if mark in text:

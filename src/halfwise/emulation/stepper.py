@@ -356,6 +356,6 @@ def _as_in_model(node: ir.Node, names: Mapping[str, ir.Value]) -> Iterator[None]
         text = str(error)
         for name in sorted(names, key=len, reverse=True):
             text = text.replace(name, names[name].name or "")
-        for own in (f"node {node.name!r} ({node.op_type}): ", f"a {node.op_type} node: "):
+        for own in (f"node {node.name!r} ({node.op_type}): ", f"a node without a name ({node.op_type}): "):
             text = text.replace(own, "")  # the node stands in front
         raise InputError(f"node {node.name!r} by itself: {text}") from error

@@ -217,17 +217,18 @@ class LargeBlocks:
 
 def _add(mine: Lines, other: Lines, at: slice, sizes: Floats) -> None:
     """A few rows of the file's order, reduced along both axes. They are worked on where they lie: memory that is asked
-    for anew each time takes longer than the sums."""
+    for anew each time takes longer than the sums. A product with ones is the fastest sum."""
     count = sizes.shape[2]
+    rows, columns = np.ones(sizes.shape[0]), np.ones(sizes.shape[1])
     peak = sizes[:, :, 0] if count == 1 else sizes.max(axis=2)
     total = sizes[:, :, 0] if count == 1 else sizes.sum(axis=2)
     for axis, into, place in ((1, mine, at), (0, other, slice(None))):
         into.peak[place] = np.maximum(into.peak[place], peak.max(axis=axis))
-        into.total[place] += total.sum(axis=axis)
+        into.total[place] += total @ columns if axis else rows @ total
     np.square(sizes, out=sizes)
     square = sizes[:, :, 0] if count == 1 else sizes.mean(axis=2)
     for axis, into, place in ((1, mine, at), (0, other, slice(None))):
-        into.square[place] += square.sum(axis=axis)
+        into.square[place] += square @ columns if axis else rows @ square
 
 
 def _nothing(count: int) -> Lines:

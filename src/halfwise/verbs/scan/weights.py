@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from halfwise.core.counting import Counts
 from halfwise.core.formats import format_of_type
-from halfwise.model.elements import Elements, count_all, merged
+from halfwise.model.elements import Elements, merged
 from halfwise.model.model import Model
-from halfwise.model.weight_facts import facts_of_weights
+from halfwise.model.weight_counts import counts_of_weights
 from halfwise.model.weights import stored_tensor, stored_type
 from halfwise.verbs.scan.rounding import Rounding
 from halfwise.verbs.scan.values_done import values_done
@@ -50,13 +49,9 @@ def count_initializers(
             found[value] = dtype, stored_tensor(tensor)
     tensors = [tensor for _, tensor in found.values()]
     done = values_done(sum(int(tensor.size) for tensor in tensors), notify)
-
-    def told(numbers: Sequence[int]) -> list[dict[str, Any]]:
-        return [asdict(counts) for counts in count_all([Elements(tensors[number]) for number in numbers], done)]
-
-    counts = facts_of_weights(tensors, "counts in FP16", told)
+    counts = counts_of_weights(tensors, done)
     return [
-        (value, InitializerCounts(value.name or "", Counts(**of), dtype))
+        (value, InitializerCounts(value.name or "", of, dtype))
         for (value, (dtype, _)), of in zip(found.items(), counts, strict=True)
     ]
 
