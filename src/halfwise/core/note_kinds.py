@@ -39,6 +39,7 @@ class NoteKind(Enum):
     ROLLOUT_GROWS = "rollout-grows"
     ROLLOUT_REUSED = "rollout-reused"
     MOST_FOR_MEASURE = "most-for-measure"
+    MOST_FOR_COMPILER = "most-for-compiler"
     MOST_PINNED = "most-pinned"
     # A model that is typed already
     TYPED_ALREADY = "typed-already"
