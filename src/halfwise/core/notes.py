@@ -44,6 +44,7 @@ _WARNINGS = frozenset(
         NoteKind.UNSEEN_SIZE,
         NoteKind.UNSEEN_CHOICES,
         NoteKind.BEST_SO_FAR,
+        NoteKind.RUNS_SPENT,
         NoteKind.RUNS_RAISED,
         NoteKind.PLAN_UPDATED,
         NoteKind.PLAN_STAYS,
