@@ -131,7 +131,7 @@ def test_that_more_runs_may_save_more_is_no_routine_note(
     spent = Note.of(NoteKind.RUNS_SPENT, runs=40, more=200)
     show_notes(terminal, [*(Note(NoteKind.IN_PLAN) for _ in range(5)), spent])
     terminal.flush()
-    assert "With --max-runs 200 the same command goes on." in capsys.readouterr().out
+    assert "--max-runs 200" in capsys.readouterr().out
 
 
 def test_repairs_of_one_algebra_are_one_row(
