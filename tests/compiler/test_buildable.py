@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from halfwise import fix
 from halfwise.compiler.audit import Audit
-from halfwise.compiler.build import BuildError
+from halfwise.compiler.build import BuildError, Refusal
 from halfwise.compiler.buildable import buildable
 from halfwise.core.formats import Format
 from halfwise.core.notes import NoteKind
@@ -55,6 +55,40 @@ def test_the_nodes_that_it_takes_are_found(wanted: tuple[str, ...]) -> None:
     assert set(found[0].decision.wanted) == {node.name for node in found[0].added} == set(wanted)
     assert all(kinds(node.because) == [NoteKind.KEEPS_BUILDABLE] for node in found[0].added)
     assert set(only(found[0].notes, NoteKind.BUILT_WITH_MORE).values["nodes"]) == set(wanted)
+
+
+class Naming(Compiler):
+    """It names the first node that it refuses, or another."""
+
+    def __init__(self, wanted: Sequence[str], blames: str = "") -> None:
+        super().__init__(wanted)
+        self.blames = blames
+
+    def refusal(self, decision: Decision) -> tuple[Refusal, ...]:
+        left = sorted(self.wanted - set(decision.wanted))
+        return tuple(Refusal(self.blames or name, "Tanh", "no") for name in left[:1])
+
+    def __call__(self, decision: Decision) -> Audit:
+        try:
+            return super().__call__(decision)
+        except BuildError as error:
+            error.refusals = self.refusal(decision)
+            raise
+
+
+@pytest.mark.parametrize("wanted", [("n4",), ("n0", "n2", "n5", "n8")])
+def test_a_compiler_that_names_what_it_refuses_is_asked_no_more_than_that(wanted: tuple[str, ...]) -> None:
+    compiler = Naming(wanted)
+    decision = Decision(Sites(load(chain())), {}, Format.FP32)
+    found = buildable(decision, compiler, "refused", (), {wanted[0]})
+    assert found is not None and set(found[0].decision.wanted) == set(wanted)
+    assert compiler.builds == len(wanted)
+
+
+def test_where_it_names_another_node_they_are_sought_by_halves() -> None:
+    compiler = Naming(("n2", "n6"), blames="n4")
+    found = buildable(Decision(Sites(load(chain())), {}, Format.FP32), compiler, "refused", (), {"n4"})
+    assert found is not None and set(found[0].decision.wanted) == {"n2", "n6"}
 
 
 def test_what_fp32_does_not_mend_takes_one_build() -> None:

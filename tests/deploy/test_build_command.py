@@ -67,5 +67,7 @@ def test_scripts_are_read() -> None:
     assert command.model == "my model.onnx"
     assert dict(command.options) == {"--onnx": "my model.onnx", "--fp16": None, "--layerPrecisions": "a:fp32"}
     assert commands_in("echo 'no build'") == ()
+    (rtx,) = commands_in("set -e\ntensorrt_rtx --onnx=model.fp16.onnx --saveEngine=model.engine\n")
+    assert rtx.model == "model.fp16.onnx"
     (windows,) = commands_in("trtexec.exe --onnx=C:\\m\\net.onnx ^\r\n --fp16\r\n")
     assert [flag for flag, _ in windows.options] == ["--onnx", "--fp16"]

@@ -61,7 +61,7 @@ def test_large_weights_stay_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     arrived = unpack(pack(sent))
     tensors = {value.name: value.const_value for value in arrived.initializers()}
     assert arrived.weight_bytes == sent.weight_bytes and tensors["b"].numpy() == 1.0
-    with pytest.raises(HalfwiseError, match="the values of 'w' stayed in the process that read the model"):
+    with pytest.raises(HalfwiseError, match="the values of 'w' stayed"):
         tensors["w"].numpy()
     assert all(value.const_value.numpy() is not None for value in sent.initializers())
     with pytest.raises(pickle.PicklingError):

@@ -123,6 +123,17 @@ def test_routine_notes_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pyt
         assert len(out) == lines and ("5 notes: --full" in out) is not full
 
 
+def test_that_more_runs_may_save_more_is_no_routine_note(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    terminal = Terminal()
+    spent = Note.of(NoteKind.RUNS_SPENT, runs=40, more=200)
+    show_notes(terminal, [*(Note(NoteKind.IN_PLAN) for _ in range(5)), spent])
+    terminal.flush()
+    assert "--max-runs 200" in capsys.readouterr().out
+
+
 def test_repairs_of_one_algebra_are_one_row(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -49,6 +49,24 @@ def test_a_sample_that_another_judge_ran_is_not_run_again() -> None:
     assert second.counter.samples == alone.counter.samples - 1
 
 
+def test_what_nodes_inside_a_body_take_is_known_before_it_is_spent() -> None:
+    """No walk stops inside of a body: each of its nodes takes a whole run, and none is begun beyond what is allowed."""
+    zoo = SHAPES["if_with_norms"]()
+    sites = Sites(load(zoo.model))
+    judge = Judge(sites, EMULATOR, Question(Tolerance.default()), zoo.inputs[:2])
+    keep = frozenset(site.node for site in sites.free)
+    inside = [node for node in sites.model.nodes if node in keep and node.graph is not sites.model.graph]
+    beside = [node for node in sites.model.nodes if node in keep and node.graph is sites.model.graph]
+    for nodes in (inside, [*inside, *beside]):
+        sets = Sets(sites, judge, Stepper(judge.emulator), Journal(), Format.FP32)
+        before, told = judge.counter.samples, sets.alone(nodes)
+        found = sets.revert_alone(keep, nodes, 0, 4.0)
+        assert 0 < len(found) < len(nodes) and judge.counter.samples - before <= 4.0 + sets.alone(inside[:1])
+        before = judge.counter.samples
+        assert sets.revert_alone(keep, nodes, 1).keys() == set(nodes)
+        assert judge.counter.samples - before <= told
+
+
 def test_a_node_whose_trial_is_a_whole_run_is_not_walked_beside_another() -> None:
     """The first of a network: all that comes behind it is computed anew."""
     sites = Sites(load(random_net(SEED)))

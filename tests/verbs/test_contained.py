@@ -154,7 +154,7 @@ def test_a_loaded_model_is_read_again_there(tmp_path: Path) -> None:
     loaded = halfwise.load(tmp_path / "m.onnx")
     assert halfwise.fix(loaded, FEEDS).sites.model.sha256 == loaded.sha256
     onnx.save(gru(), tmp_path / "m.onnx")
-    with pytest.raises(InputError, match="has changed since it was loaded"):
+    with pytest.raises(InputError, match="has changed since"):
         halfwise.fix(loaded, FEEDS)
 
 

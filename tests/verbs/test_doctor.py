@@ -117,18 +117,6 @@ def test_a_model_that_fp16_keeps_is_acquitted(halfwise_cli: CommandLine, tmp_pat
     assert ended.document["next"]["message"]["kind"] == "next-proof"
 
 
-def test_what_is_fixed_is_compared_not_fixed_again(halfwise_cli: CommandLine, tmp_path: Path) -> None:
-    model, inputs = save(SHAPES["healthy_mlp"](), tmp_path)
-    results = tmp_path / "out"
-    assert halfwise_cli("fix", model, "--inputs", inputs, "--out", results).code == 0
-    step = halfwise_cli("doctor", results, inputs, "--json").document["next"]
-    assert step["message"]["kind"] == "next-verify"
-    words = shlex.split(step["command"])
-    assert words == ["halfwise", "verify", str(model), f"{results}/{model.stem}.fp16.onnx", "--inputs", str(inputs)]
-    assert halfwise_cli(*words[1:]).code == 0
-    assert halfwise_cli("doctor", model, inputs, "--json").document["next"]["message"]["kind"] != "next-verify"
-
-
 def test_a_version_that_takes_strongly_typed_networks_only_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """As `log` tells it; a version that also takes weakly typed ones says nothing of it."""
     logs = Path(__file__).parents[1] / "data" / "logs"
@@ -312,13 +300,6 @@ def test_the_model_of_the_command_is_examined(tmp_path: Path) -> None:
     (tmp_path / "build.sh").write_text("trtexec --onnx=export/small.onnx --fp16\n")
     result = doctor(tmp_path)
     assert "small.onnx" in result.next.command and kinds(result.notes) == [NoteKind.ONE_MODEL_EXAMINED]
-
-
-def test_of_a_model_and_its_typed_one_the_model_is_examined(tmp_path: Path) -> None:
-    model, _ = save(SHAPES["healthy_mlp"](), tmp_path)
-    typed = fix(model, out=tmp_path / "fixed").typed
-    assert typed is not None and len(load(typed.path).nodes) > len(load(model).nodes)
-    assert doctor(tmp_path).next.command.startswith(f"halfwise fix {model} ")
 
 
 def test_inputs_of_another_model_are_told_and_the_rest_is_done(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from halfwise.compiler.attention_regions import Fp32Region, find_fp32_region, fused_groups
-from halfwise.compiler.buildable import buildable
+from halfwise.compiler.buildable import buildable, refused_nodes
 from halfwise.compiler.isolated_matmuls import companions, find_isolated_matmuls
 from halfwise.compiler.layers_evidence import NodeInfo
 from halfwise.compiler.unbuilt_attention import unbuilt_attention
@@ -220,7 +220,7 @@ def _built(
         if holds is None or error.failure not in ("refused", "crashed"):
             raise
         notify("looking for the nodes that TensorRT-RTX does not build in FP16")
-        mended = buildable(decision, compiler, _told(error, compiler.folder), forced)
+        mended = buildable(decision, compiler, _told(error, compiler.folder), forced, refused_nodes(error))
         if mended is None or not holds(mended[0].decision.assignment):
             raise
     return Compiled(*mended)

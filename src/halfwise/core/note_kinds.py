@@ -39,6 +39,7 @@ class NoteKind(Enum):
     ROLLOUT_GROWS = "rollout-grows"
     ROLLOUT_REUSED = "rollout-reused"
     MOST_FOR_MEASURE = "most-for-measure"
+    MOST_FOR_COMPILER = "most-for-compiler"
     MOST_PINNED = "most-pinned"
     # A model that is typed already
     TYPED_ALREADY = "typed-already"
@@ -338,6 +339,7 @@ class NoteKind(Enum):
     SHARE_OF_MODULE = "share-of-module"
     FP16_COARSE = "fp16-coarse"
     FP16_KEEPS = "fp16-keeps"
+    FIXED_KEEPS, FIXED_MISSES = "fixed-keeps", "fixed-misses"
     SAVED_KEEP, SAVED_MISS, SAVED_NOT_COMPARED = "saved-keep", "saved-miss", "saved-not-compared"
     SAVED_AS_FP16, SAVED_BELOW_FP16, SAVED_ABOVE_FP16 = "saved-as-fp16", "saved-below-fp16", "saved-above-fp16"
     TENSORS_NOT_FINITE, TENSORS_DEPART = "tensors-not-finite", "tensors-depart"

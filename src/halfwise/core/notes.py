@@ -18,6 +18,7 @@ Severity = Literal["info", "warning", "error"]
 _WARNINGS = frozenset(
     {
         NoteKind.MOST_FOR_MEASURE,
+        NoteKind.MOST_FOR_COMPILER,
         NoteKind.MOST_PINNED,
         NoteKind.INPUT_TAKEN_AS,
         NoteKind.ROLLOUT_AGAIN,
@@ -43,6 +44,7 @@ _WARNINGS = frozenset(
         NoteKind.UNSEEN_SIZE,
         NoteKind.UNSEEN_CHOICES,
         NoteKind.BEST_SO_FAR,
+        NoteKind.RUNS_SPENT,
         NoteKind.RUNS_RAISED,
         NoteKind.PLAN_UPDATED,
         NoteKind.PLAN_STAYS,
@@ -118,6 +120,7 @@ CAUTIONS = frozenset(
         NoteKind.ONLY_ZERO,
         NoteKind.OVERFLOW_LEFT,
         NoteKind.MOST_FOR_MEASURE,
+        NoteKind.MOST_FOR_COMPILER,
         NoteKind.MOST_PINNED,
         NoteKind.DELIVERED_FAILS,
         NoteKind.DELIVERED_FAILS_IN_FP32,

@@ -27,6 +27,7 @@ _PRECISIONS, _TYPES, _CONSTRAINTS = "--layerPrecisions", "--layerOutputTypes", "
 _WEAK = (_PRECISIONS, _TYPES, _CONSTRAINTS)
 _OPTION = re.compile(r"\s+(?=--?\w)")
 _SHOWN = 8
+_PROGRAMS = ("trtexec", "tensorrt_rtx")
 
 
 @dataclass(frozen=True)
@@ -53,19 +54,19 @@ def command_of_log(text: str) -> BuildCommand:
 
 
 def commands_in(script: str) -> tuple[BuildCommand, ...]:
-    """Every call of trtexec in a shell script or a batch file."""
+    """Every call of trtexec or of TensorRT-RTX's builder in a shell script or a batch file."""
     lines = re.sub(r"[\\^`]\r?\n", " ", script).splitlines()
     return tuple(_command(words) for line in lines if (words := _words(line)) is not None)
 
 
 def _words(line: str) -> list[str] | None:
-    if "trtexec" not in line or line.lstrip().startswith(("#", "REM", "::")):
+    if not any(name in line for name in _PROGRAMS) or line.lstrip().startswith(("#", "REM", "::")):
         return None
     try:
         words = shlex.split(line, comments=True)
     except ValueError:
         words = line.split()
-    starts = [place for place, word in enumerate(words) if word.rpartition("/")[2] in ("trtexec", "trtexec.exe")]
+    starts = [place for place, word in enumerate(words) if word.rpartition("/")[2].removesuffix(".exe") in _PROGRAMS]
     return words[starts[0] + 1 :] if starts else None
 
 

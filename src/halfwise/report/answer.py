@@ -11,7 +11,7 @@ from halfwise.core.english import say
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import DEFAULT_TARGET
-from halfwise.core.tolerance import Tolerance
+from halfwise.core.tolerance_options import tolerance_options
 from halfwise.core.wording import counted, number
 from halfwise.emulation.profiles import WIDE
 from halfwise.model.inputs.samples import Samples
@@ -135,7 +135,7 @@ def _kept(result: FixResult) -> list[str]:
 def _tolerance_words(result: FixResult, command: str) -> list[str]:
     """The tolerance that was asked for, or the wider one that `fix` found by itself."""
     if any(note.kind is NoteKind.QUANTISERS_ALLOW for note in result.notes):
-        return _stated(result.plan.tolerance)
+        return tolerance_options(result.plan.tolerance)
     return judging_words(command)
 
 
@@ -143,10 +143,6 @@ def verify_words(result: FixResult, judged: Path, command: str = "") -> list[str
     """The command that judges a model or an engine's answers as `fix` judged, inputs aside."""
     by = original_in(command) or str(result.model.path)
     return ["halfwise", "verify", by, str(judged), *_tolerance_words(result, command)]
-
-
-def _stated(tolerance: Tolerance) -> list[str]:
-    return [word for bound in tolerance.bounds for word in ("--tol", f"{bound.key}{bound.op}{bound.value:.6g}")]
 
 
 def engine_loop(result: FixResult, command: str = "") -> tuple[list[str], list[str]] | None:
@@ -179,7 +175,7 @@ def _widened(result: FixResult, command: str) -> Step | None:
     factor, asked = ROOM * result.measured.expected, result.plan.tolerance
     if asked.uses_user_metric or not math.isfinite(factor):
         return _looked_at(result, command)
-    return _again(result, command, "State a tolerance that FP32 keeps", *_stated(asked.relaxed(factor)))
+    return _again(result, command, "State a tolerance that FP32 keeps", *tolerance_options(asked.relaxed(factor)))
 
 
 def _compared(result: FixResult, command: str) -> Step | None:

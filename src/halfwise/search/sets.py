@@ -147,7 +147,7 @@ class Sets:
     ) -> dict[ir.Node, float]:
         """The ratio on one sample with each node alone reverted, but for those that would take too many walks more:
         none is begun behind so many runs."""
-        if self.alone(nodes) >= len(nodes) * max(self.judge.lengths) * (1 + len(self.judge.also)):
+        if self.alone(nodes) >= len(nodes) * self._whole:
             return self._one_by_one(keep, nodes, index, most)
         names = sorted(n.name or "" for n in keep)
         key = self.key("put-back", index, *names, "-", *(n.name for n in nodes))
@@ -157,13 +157,17 @@ class Sets:
             loads = zip([node for node in nodes if node.name not in known.put_off], known.loads, strict=True)
             return {node: self._remember(keep - {node}, index, ratio) for node, ratio in loads}
         before, ratios, put_off = self.stepper.executed, dict[ir.Node, float](), list[ir.Node]()
-        walking = [node for node in nodes if node.graph is self.sites.model.graph]
+        began, walking = self.counter.samples, self._walking(nodes)
         with suppress(InputError):
             ratios = self._walked(keep, walking, index, most)
             put_off += [node for node in walking if node not in ratios]
         runs = self.stepped(before)
         for node in nodes:
-            if node not in ratios and node not in put_off:  # inside a subgraph, or another does not run alone
+            if node in ratios or node in put_off:
+                continue
+            if self.counter.samples - began >= most:
+                put_off.append(node)
+            else:  # inside a subgraph, or another does not run alone
                 ratios[node] = self.measure_one(keep - {node}, index)
         told = {"loads": [str(ratios[n]) for n in nodes if n in ratios], "put_off": [n.name or "" for n in put_off]}
         self.journal.put(key, {**told, **self._counted(runs)})
@@ -197,8 +201,18 @@ class Sets:
 
     def alone(self, nodes: Sequence[ir.Node]) -> float:
         """Executions, at most, of the walks in which each of these nodes is reverted: all that comes behind it is
-        computed anew."""
-        return self._a_walk(nodes) * min(max(self.judge.lengths), WALKED_STEPS)
+        computed anew. One inside a subgraph takes a whole run."""
+        steps, walking = max(self.judge.lengths), self._walking(nodes)
+        walked = self._a_walk(walking) * min(steps, WALKED_STEPS) if walking else 0.0
+        return walked + (len(nodes) - len(walking)) * self._whole
+
+    @property
+    def _whole(self) -> float:
+        """Executions that measure one set on one sample."""
+        return max(self.judge.lengths) * (1 + len(self.judge.also))
+
+    def _walking(self, nodes: Sequence[ir.Node]) -> list[ir.Node]:
+        return [node for node in nodes if node.graph is self.sites.model.graph]
 
     def _a_walk(self, nodes: Sequence[ir.Node]) -> float:
         return 1 + sum(1 - self.sites.of[node].index / len(self.sites.all) for node in nodes)

@@ -59,6 +59,10 @@ DOCTORING = {
         "plain FP16 keeps the tolerance on {count:many input} ({ratio:.2g} of the allowed error): the model itself is "
         "not the cause"
     ),
+    NoteKind.FIXED_KEEPS: (
+        "the fixed model keeps the tolerance of its plan on {count:many input} ({ratio:.2g} of the allowed error)"
+    ),
+    NoteKind.FIXED_MISSES: "the fixed model has {ratio:.3g} times the allowed error on {count:many input}: {told}",
     NoteKind.SAVED_KEEP: (
         "{subject} keeps the tolerance on {count:many input} ({ratio:.2g} of the allowed error): the engine is right"
     ),

@@ -34,6 +34,10 @@ OUTPUTS = {
         "{share:.0%} of the arithmetic stays in FP32 for the error of {subject!r}. A measure of what this output is "
         "for may need less: --metric {advice:names}."
     ),
+    NoteKind.MOST_FOR_COMPILER: (
+        "{share:.0%} of the arithmetic stays in FP32, as the target does not build these nodes in FP16. Most of it is "
+        "in node {subject!r} ({op})."
+    ),
     NoteKind.MOST_PINNED: (
         "{share:.0%} of the arithmetic cannot be FP16 in any plan. Most of it is in node {subject!r} ({what})."
     ),

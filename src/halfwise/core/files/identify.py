@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,7 @@ _LOG_MARKS = (
     b"[TRT]", b"&&&& ", b"TensorRT version", b"TensorRT-RTX", b"torch_tensorrt", b"Registering layer: ",
     b", LayerType: ", b"Layer(", b"weights are affected by this issue", b"had the following issues when converted to",
 )  # fmt: skip
+_BUILDERS = re.compile(rb"trtexec|^[ \t]*(?:\S*/)?tensorrt_rtx(?:\.exe)?[ \t]", re.MULTILINE)
 _PROSE = (".md", ".rst", ".toml", ".py", ".ipynb")  # which may speak of builds and of logs
 
 
@@ -180,7 +182,7 @@ def _text_kind(path: Path, start: bytes, head: bytes) -> tuple[FileKind, str]:
         return _json_kind(path), ""
     if path.suffix.lower() in _PROSE:
         return FileKind.TEXT, ""
-    if b"trtexec" in head and not any(mark in head for mark in (b"[TRT]", b"&&&& ", b"[I] ")):
+    if _BUILDERS.search(head) and not any(mark in head for mark in (b"[TRT]", b"&&&& ", b"[I] ")):
         return FileKind.BUILD_SCRIPT, ""
     return (FileKind.BUILD_LOG if _is_log(path) else FileKind.TEXT), ""
 

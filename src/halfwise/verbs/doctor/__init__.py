@@ -16,6 +16,7 @@ from halfwise.verbs.doctor.built import built_findings
 from halfwise.verbs.doctor.case import Case, read_case
 from halfwise.verbs.doctor.engine_answers import Saved, engine_answers, saved_apart, with_loaded
 from halfwise.verbs.doctor.engine_tensors import tensor_findings, tensors_apart
+from halfwise.verbs.doctor.fixed import Fixed, fixed_of, judged
 from halfwise.verbs.doctor.gather import gather
 from halfwise.verbs.doctor.measured import Measured, measure
 from halfwise.verbs.doctor.next_step import next_step
@@ -51,18 +52,20 @@ def doctor(
         paths = (path for each in saved for path in each.paths if path in case.material.samples)
         told = dict.fromkeys(paths, "outputs, by the names in it")
         case = replace(case, material=apart, facts={**case.facts, **told})
-    measured = _measured(case, notes, notify)
+    fixed = fixed_of(case.model, case.plan)
+    measured = _measured(case, fixed, notes, notify)
     answers = _answers(case, saved, measured, notes, notify)
     findings = [
         *tensor_findings(case, tensors, notes, notify),
         *(measured.findings if measured is not None else ()),
         *answers,
         *built_findings(case, scanned, patterns),
-        *(each for each in scanned if each.severity != "info"),
+        # of a fixed model the plan has dealt with what FP16 might do
+        *(each for each in scanned if each.severity != "info" and fixed is None),
     ]
     ordered = tuple(sorted(findings, key=lambda each: SEVERITIES.index(each.severity)))
     files = case.material.files
-    return Diagnosed(files, case.facts, case.target, ordered, next_step(case, measured, ordered), tuple(notes))
+    return Diagnosed(files, case.facts, case.target, ordered, next_step(case, fixed, measured, ordered), tuple(notes))
 
 
 def _typing(case: Case) -> Iterator[Note]:
@@ -104,7 +107,9 @@ def _answers(
             yield found
 
 
-def _measured(case: Case, notes: list[Note], notify: Callable[[int, int], None]) -> Measured | None:
+def _measured(
+    case: Case, fixed: Fixed | None, notes: list[Note], notify: Callable[[int, int], None]
+) -> Measured | None:
     """None without inputs, for a very large model, or where it does not run: a note says why."""
     if case.model is None or not case.material.inputs:
         return None
@@ -112,9 +117,16 @@ def _measured(case: Case, notes: list[Note], notify: Callable[[int, int], None])
         notes.append(Note.of(NoteKind.NOT_RUN_HERE, why=Note.of(NoteKind.WEIGHTS_TOO_LARGE, megabytes=_LARGEST >> 20)))
         return None
     try:
-        found = measure(case.model, case.material.inputs, notify)
+        found: Measured | Note
+        if fixed is None:
+            found = measure(case.model, case.material.inputs, notify)
+        else:
+            found = judged(fixed, case.material.inputs, notify)
     except HalfwiseError as error:
         notes.append(Note.of(NoteKind.NOT_RUN_HERE, why=str(error)))
+        return None
+    if isinstance(found, Note):
+        notes.append(found)
         return None
     notes += found.notes
     return found

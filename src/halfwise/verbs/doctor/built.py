@@ -48,7 +48,8 @@ def _layer_names(case: Case) -> dict[str, str]:
 
 
 def _flags(case: Case) -> Iterator[Finding]:
-    if case.command is not None:
+    builder = case.target.runtime.builder if case.target is not None else None
+    if case.command is not None and (builder is None or builder.flags):  # else its options are not known here
         version = case.target.title if case.target is not None else ""
         yield from lint(case.command, _layer_names(case), _span(case), version)
 

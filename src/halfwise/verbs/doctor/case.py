@@ -21,6 +21,7 @@ from halfwise.deploy.build_command import BuildCommand, command_of_log, commands
 from halfwise.model.fp32_model import holds_narrow
 from halfwise.model.model import Model, load
 from halfwise.precision.plan import Plan, read_plan
+from halfwise.verbs.doctor.fixed import chosen
 from halfwise.verbs.doctor.gather import Material
 
 __all__ = ["Case", "read_case"]
@@ -61,8 +62,8 @@ def read_case(material: Material) -> Case:
     if layers is None and log is not None and log.structure.engine_lines:
         layers = _read(Path(log.source), lambda path: layers_from_log(log, str(path)), notes)
     command = _command(material, log)
-    model = _model(material.of(FileKind.ONNX), command, facts, notes)
     plan = _first(material.of(FileKind.PLAN), read_plan, notes)
+    model = _model(material.of(FileKind.ONNX), command, plan, facts, notes)
     if layers is not None and (path := next(iter(material.of(FileKind.LAYERS)), None)) is not None:
         regions = sum(layer.is_region for layer in layers.layers)
         facts[path] = counted(len(layers.layers), "layer") + (f", {counted(regions, 'region')}" if regions else "")
@@ -81,9 +82,14 @@ def _log(path: Path, facts: dict[Path, str], notes: list[Note]) -> LogReport | N
 
 
 def _model(
-    paths: Sequence[Path], command: BuildCommand | None, facts: dict[Path, str], notes: list[Note]
+    paths: Sequence[Path],
+    command: BuildCommand | None,
+    plan: Plan | None,
+    facts: dict[Path, str],
+    notes: list[Note],
 ) -> Model | None:
-    """The one that the build's command names, else one in FP32, and of several the one with the most nodes."""
+    """What a plan made of one of them, else the one that the build's command names, else one in FP32, and of several
+    the one with the most nodes."""
     models = [model for path in paths if (model := _read(path, load, notes)) is not None]
     for model in models:
         if model.path is not None:
@@ -91,10 +97,11 @@ def _model(
     if not models:
         return None
     built = command.model if command is not None else None
-    chosen = max(models, key=lambda model: (_is(model, built), not holds_narrow(model), len(model.nodes)))
+    first = max(models, key=lambda model: (_is(model, built), not holds_narrow(model), len(model.nodes)))
+    examined = chosen(models, plan) or first
     if len(models) > 1:
-        notes.append(Note.of(NoteKind.ONE_MODEL_EXAMINED, str(chosen.path), count=len(models)))
-    return chosen
+        notes.append(Note.of(NoteKind.ONE_MODEL_EXAMINED, str(examined.path), count=len(models)))
+    return examined
 
 
 def _is(model: Model, name: str | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,12 +10,12 @@ from halfwise.core.files.identify import Identified
 from halfwise.core.files.kinds import FileKind
 from halfwise.core.finding import Finding
 from halfwise.core.notes import Note, NoteKind
-from halfwise.model.fp32_model import holds_narrow
 from halfwise.model.known_operators import not_run
 from halfwise.model.model import Model
 from halfwise.model.runnable_part import part_command
 from halfwise.verbs.doctor.case import Case
 from halfwise.verbs.doctor.document import NextStep
+from halfwise.verbs.doctor.fixed import Fixed
 from halfwise.verbs.doctor.measured import Measured
 
 __all__ = ["next_step"]
@@ -30,12 +29,12 @@ _MODELS = (
 _FP16_IS_FINE = {"HW614"}
 
 
-def next_step(case: Case, measured: Measured | None, findings: Sequence[Finding]) -> NextStep:
+def next_step(case: Case, fixed: Fixed | None, measured: Measured | None, findings: Sequence[Finding]) -> NextStep:
     """Of a model the fix, with what is known of inputs, target and tolerance; of a fixed one the proof; without one the
     way to it."""
     if case.model is not None and case.model.path is not None:
-        if _is_fixed(case):
-            return _with_original(case, case.model.path)
+        if fixed is not None:
+            return _of_fixed(case, fixed, findings)
         if measured is None and (cut := _cut(case.model, case.model.path)) is not None:
             return cut
         return _with_model(case, case.model.path, measured, findings)
@@ -62,19 +61,13 @@ def _cut(model: Model, path: Path) -> NextStep | None:
     return NextStep(shlex.join(words), Note.of(NoteKind.NEXT_CUT, node.name or "", op=node.op_type))
 
 
-def _is_fixed(case: Case) -> bool:
-    """Whether the model is what the plan beside it made of another."""
-    model, plan = case.model, case.plan
-    return plan is not None and model is not None and holds_narrow(model) and plan.sha256 not in ("", model.sha256)
-
-
-def _with_original(case: Case, path: Path) -> NextStep:
-    """By the name that the plan has for it, most often of a file one folder up."""
-    given = Path(case.plan.model if case.plan is not None else "")
-    places = (given, path.parent / given.name, Path(os.path.normpath(path.parent / "..")) / given.name)
-    original = next((place for place in places if place.is_file()), given)
-    words = ["halfwise", "verify", str(original), str(path), *case.material.options]
-    return NextStep(shlex.join(words), Note.of(NoteKind.NEXT_VERIFY, str(original)))
+def _of_fixed(case: Case, fixed: Fixed, findings: Sequence[Finding]) -> NextStep:
+    """The proof; where that has failed, the search again."""
+    if any(each.rule == "HW622" for each in findings):
+        return NextStep(shlex.join(_fix(case, fixed.original, case.material.options, fixed.options)),
+                        Note.of(NoteKind.NEXT_FIX))  # fmt: skip
+    words = ["halfwise", "verify", str(fixed.original), str(fixed.path), *fixed.options, *case.material.options]
+    return NextStep(shlex.join(words), Note.of(NoteKind.NEXT_VERIFY, str(fixed.original)))
 
 
 def _engine(case: Case) -> Identified | None:
@@ -83,15 +76,18 @@ def _engine(case: Case) -> Identified | None:
 
 def _with_model(case: Case, path: Path, measured: Measured | None, findings: Sequence[Finding]) -> NextStep:
     options = case.material.options if measured is not None or case.material.samples else []
-    words = ["halfwise", "fix", str(path), *(options or ["--inputs", "samples/"]), "--out", "out/"]
-    if case.target is not None and case.target.runtime.builder is not None:
-        words += ["--target", str(case.target)]
-    for name in measured.coarse if measured is not None else ():
-        words += ["--tol", f"{name}:max_abs<=0.5"]
-    command = shlex.join(words)
+    coarse = measured.coarse if measured is not None else ()
+    bounds = [word for name in coarse for word in ("--tol", f"{name}:max_abs<=0.5")]
+    command = shlex.join(_fix(case, path, options or ["--inputs", "samples/"], bounds))
     if not options:
         return NextStep(command, Note.of(NoteKind.NEXT_INPUTS))
     rules = {each.rule for each in findings if each.severity != "info"}
     if not rules:
         return NextStep(command, Note.of(NoteKind.NEXT_PROOF))
     return NextStep(command, Note.of(NoteKind.NEXT_FIX))
+
+
+def _fix(case: Case, path: Path, inputs: Sequence[str], judging: Sequence[str]) -> list[str]:
+    built = case.target is not None and case.target.runtime.builder is not None
+    target = ["--target", str(case.target)] if built else []
+    return ["halfwise", "fix", str(path), *inputs, "--out", "out/", *target, *judging]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
 from halfwise.model.inputs.rollout import executions
 from halfwise.verbs.fix.budget import budget_notes
 from halfwise.verbs.fix.cost import Arithmetic, arithmetic_of, cost_of
@@ -21,7 +22,8 @@ __all__ = ["conclude"]
 def conclude(prepared: Prepared, delivery: Delivery, started: float) -> FixResult:
     candidate, counter = delivery.found.candidate, prepared.context.counter
     runs, seconds = counter.passes(executions(candidate.decided.samples.search)), time.perf_counter() - started
-    arithmetic = arithmetic_of(candidate.decision, candidate.statistics)
+    built = {node.name for node in candidate.adjustment.added if node.why is Reason.COMPILER}
+    arithmetic = arithmetic_of(candidate.decision, candidate.statistics, built)
     written, latency = delivery.written, latency_record(prepared, candidate)
     return FixResult(
         written.decision,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -52,10 +52,12 @@ class Cost:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The share of the arithmetic that the decision keeps in FP32, the share that cannot narrow, where most of that
-    is, and the types of both, the most work first."""
+    """The share of the arithmetic that the decision keeps in FP32, how much of it as the compiler needs it, where most
+    of that is, the share that cannot narrow, where most of that is, and the types of all, the most work first."""
 
     kept: float
+    built: float
+    most_built: Site | None
     pinned: float
     most_pinned: Site | None
     wide: tuple[str, ...]
@@ -65,14 +67,18 @@ def cost_of(runs: float, seconds: float, casts: int, arithmetic: Arithmetic) -> 
     return Cost(runs, seconds, _peak_mb(), casts, arithmetic.kept + arithmetic.pinned, arithmetic.wide)
 
 
-def arithmetic_of(decision: Decision, statistics: TensorStatistics) -> Arithmetic:
+def arithmetic_of(decision: Decision, statistics: TensorStatistics, built: Collection[str]) -> Arithmetic:
+    """`built`: the nodes that the compiler needs in FP32."""
     work = {site: flops(site, statistics.sizes) for site in decision.sites.all}
     total = sum(work.values()) or 1.0
     kept = {s: each for s, each in work.items() if s.free and decision.formats.get(s.node) is Format.FP32}
     pinned = {site: each for site, each in work.items() if not site.free}
+    needed = {site: each for site, each in kept.items() if site.name in built}
+    most_built = max(needed, key=lambda site: needed[site], default=None)
     most = max(pinned, key=lambda site: pinned[site], default=None)
     wide = _types({**kept, **pinned})
-    return Arithmetic(sum(kept.values()) / total, sum(pinned.values()) / total, most, wide)
+    shares = [sum(each.values()) / total for each in (kept, needed, pinned)]
+    return Arithmetic(shares[0], shares[1], most_built, shares[2], most, wide)
 
 
 def computes_double(node: ir.Node) -> bool:

@@ -1,4 +1,5 @@
-"""What is said where most of the arithmetic stays in FP32: what pins it, or which measure may need less."""
+"""What is said where most of the arithmetic stays in FP32: what pins it, what is not built, or which measure may need
+less."""
 
 from __future__ import annotations
 
@@ -29,6 +30,8 @@ def mostly_fp32(tolerance: Tolerance, measured: FixMeasurement, arithmetic: Arit
     lost = measured.input_findings and not measured.verdict.met
     if arithmetic.kept <= MOST or tolerance.uses_user_metric or lost:
         return ()
+    if arithmetic.kept - arithmetic.built <= MOST and (site := arithmetic.most_built) is not None:
+        return (Note.of(NoteKind.MOST_FOR_COMPILER, site.name, share=arithmetic.built, op=site.op),)
     output = measured.fp16_verdict.worst_output
     reading = next((kind.reading for kind in tolerance.kinds if kind.output == output), Reading.VALUES)
     advice = _HELPS.get(reading, _ANY)
