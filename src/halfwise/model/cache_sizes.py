@@ -8,15 +8,22 @@ import onnx_ir as ir
 
 from halfwise.model.contrib.writer import dims_of
 
-__all__ = ["cache_sizes"]
+__all__ = ["state_cache_sizes"]
 
 Sizes = Mapping[int, int | None]  # by axis
 
 _OWN = "com.microsoft"
 
 
-def cache_sizes(value: ir.Value) -> dict[int, int]:
-    """By axis the size of an input that operators of attention extend, or a Concat: all but that of the length."""
+def state_cache_sizes(graph: ir.Graph) -> None:
+    """Declare of each input that operators of attention extend, or a Concat, all that is known but the length."""
+    for value in graph.inputs:
+        if value.shape is not None and (taken := _sizes(value)):
+            dims = (taken.get(axis, dim) if not isinstance(dim, int) else dim for axis, dim in enumerate(value.shape))
+            value.shape = ir.Shape(dims)
+
+
+def _sizes(value: ir.Value) -> dict[int, int]:
     found: dict[int, int] = {}
     for node, slot in value.uses():
         known = _TAKEN.get((node.domain, node.op_type))

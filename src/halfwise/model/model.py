@@ -16,7 +16,6 @@ from onnx_ir import Graph, Node, Value
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, format_of_type
-from halfwise.model.cache_sizes import cache_sizes
 from halfwise.model.chosen_rows import last_row
 from halfwise.model.data_hash import DataHash, file_sha256, is_data
 from halfwise.model.external import (
@@ -274,8 +273,7 @@ def _input_spec(value: Value) -> InputSpec:
 def _shape(value: Value) -> tuple[int | str | None, ...] | None:
     if value.shape is None:
         return None
-    taken = cache_sizes(value)
-    return tuple(dim if isinstance(dim, int) else taken.get(axis, dim.value) for axis, dim in enumerate(value.shape))
+    return tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
 
 
 def _first_line(error: BaseException) -> str:
