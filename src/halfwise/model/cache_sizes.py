@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
+from halfwise.model.contrib.steps_grouped import slides_cache
 from halfwise.model.contrib.writer import dims_of
 
-__all__ = ["state_cache_sizes"]
+__all__ = ["rooms_of", "state_cache_sizes"]
 
 Sizes = Mapping[int, int | None]  # by axis
 
@@ -29,6 +30,16 @@ def _sizes(value: ir.Value) -> dict[int, int]:
         known = _TAKEN.get((node.domain, node.op_type))
         taken = known(node, slot) if known is not None else {}
         found |= {axis: size for axis, size in taken.items() if isinstance(size, int) and size > 0}
+    return found
+
+
+def rooms_of(graph: ir.Graph) -> dict[str, int]:
+    """By input how many rows a cache has to hold at least, of those of which the last rows alone are kept."""
+    found = {}
+    for value in graph.inputs:
+        nodes = [node for node, slot in value.uses() if slot in (3, 4) and node.domain == _OWN and slides_cache(node)]
+        if nodes:
+            found[value.name or ""] = max(0, *(_number(node, "local_window_size") for node in nodes))
     return found
 
 
