@@ -278,6 +278,18 @@ def test_a_profile_spans_every_sample(shapes: list[tuple[int, int]]) -> None:
     assert profile.values is None and normalised({"x": profile}) == {"x": profile}
 
 
+def test_the_usual_shapes_are_those_of_one_sample() -> None:
+    """Of three prompts and three steps: alone, no token, a mask of 9 and an empty cache are the most common."""
+    lengths = [(5, 0), (6, 0), (9, 0), (1, 4), (1, 8), (1, 8)]
+    samples = [
+        {"ids": np.zeros((1, new)), "past": np.zeros((1, old)), "mask": np.zeros((1, new + old))}
+        for new, old in [*lengths, (9, 0)]
+    ]
+    usual = [profile.opt[1] for profile in profiles_from_samples(samples).values()]
+    assert usual in ([9, 0, 9], [1, 8, 9])
+    assert [profile.opt[1] for profile in profiles_from_samples(samples[:5]).values()] == [5, 0, 5]
+
+
 def test_values_are_kept_for_small_integer_inputs_only() -> None:
     rest = {"ids": np.zeros((1, 4), np.int64), "f": np.ones(2, np.float32)}
     samples = [

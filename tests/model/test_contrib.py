@@ -24,8 +24,9 @@ from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
 from tests.models.contrib_cases import DOMAIN, Case, cases
 from tests.models.expert_cases import expert_cases, kernels_alone
+from tests.models.state_cases import state_cases
 
-CASES = [*cases(), *expert_cases()]
+CASES = [*cases(), *expert_cases(), *state_cases()]
 IDS = [case.name for case in CASES]
 RUNNING = [case for case in CASES if case.runs]
 

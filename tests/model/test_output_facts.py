@@ -80,6 +80,21 @@ def test_a_mask_behind_a_selection_leads_to_its_tensors() -> None:
     assert (set(found.entering), found.axis) == ({"s", "m"}, 1)
 
 
+def test_what_a_shape_alone_selects_rounding_does_not() -> None:
+    """As `repeat_interleave` is exported, with which Cohere and GLM turn their queries."""
+    nodes = [
+        node("Sin", "x", "s"),
+        node("Shape", "s", "sizes"),
+        node("ConstantOfShape", "sizes", "often"),
+        node("Less", "often one", "mask"),
+        node("NonZero", "mask", "places"),
+        node("Transpose", "places", "rows", perm=[1, 0]),
+        node("GatherND", "s rows", "y"),
+    ]
+    made = load(model(nodes, [value("x", shape=(2, 3))], [value("y", shape=(None,))], [weight("one", np.float32(1))]))
+    assert not selections_behind(made.graph.outputs[0])
+
+
 def test_the_comparison_behind_a_choice() -> None:
     nodes = [node("Relu", "x", "r"), node("Less", "half r", "m"), node("Cast", "m", "y", to=TensorProto.FLOAT)]
     made = load(model(nodes, [value("x")], [value("y")], [weight("half", np.float32(0.5))]))

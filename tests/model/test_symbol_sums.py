@@ -58,3 +58,11 @@ def test_a_mask_is_as_long_as_the_cache_and_the_tokens() -> None:
     assert note.values["sizes"] == ["seq 16", "past 16"]
     stated = Shapes({"ids": (1, 4), "mask": (1, 6), "key": (1, 2, 2, 8)})
     assert NoteKind.SIZES_CHOSEN not in kinds(load_samples(specs, stated).notes)
+
+
+def test_a_total_is_what_is_past_and_what_is_new() -> None:
+    """As onnxruntime-genai calls the size of its mask; where either is not known, it is a name as others are."""
+    known = ("sequence_length", "past_sequence_length", "total_sequence_length")
+    assert symbols_in("total_sequence_length", known) == {"sequence_length", "past_sequence_length"}
+    assert size_of_sum("total_sequence_length", {"sequence_length": 4, "past_sequence_length": 7}) == 11
+    assert not symbols_in("total_sequence_length", known[:1])

@@ -19,7 +19,8 @@ Array = NDArray[Any]
 SIZE, HEADS, KEPT, HEAD, WORDS = 32, 2, 1, 16, 50
 
 
-def decoder() -> onnx.ModelProto:
+def decoder(head: int | str = HEAD) -> onnx.ModelProto:
+    """`head`: the size of one, as the caches declare it."""
     rng = np.random.default_rng(0)
     weights: list[onnx.TensorProto] = []
 
@@ -73,11 +74,11 @@ def decoder() -> onnx.ModelProto:
         for n, length in (("ids", "rows"), ("mask", "all"))
     ]
     inputs += [
-        helper.make_tensor_value_info(f"past_{n}", TensorProto.FLOAT, ["batch", KEPT, "past", HEAD]) for n in "kv"
+        helper.make_tensor_value_info(f"past_{n}", TensorProto.FLOAT, ["batch", KEPT, "past", head]) for n in "kv"
     ]
     outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", "rows", WORDS])]
     outputs += [
-        helper.make_tensor_value_info(f"present_{n}", TensorProto.FLOAT, ["batch", KEPT, "all", HEAD]) for n in "kv"
+        helper.make_tensor_value_info(f"present_{n}", TensorProto.FLOAT, ["batch", KEPT, "all", head]) for n in "kv"
     ]
     graph = helper.make_graph(nodes, "decoder", inputs, outputs, weights)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
@@ -107,3 +108,12 @@ def test_prompts_and_steps_of_a_decoder_are_right_in_fp16(tmp_path: Path, target
         for found, exact in zip(session(typed).run(None, feed), session(decoder()).run(None, feed), strict=True):
             assert found.shape == exact.shape
             assert np.linalg.norm(found - exact) <= 5e-3 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("target", ["onnx", "trt-10.9"])  # the second writes the operator out
+def test_a_rollout_starts_from_caches_whose_heads_are_left_open_in_the_file(target: str) -> None:
+    """As onnxruntime-genai writes it: past (batch_size, 1, past_sequence_length, kv_cache_dim)."""
+    ids = np.random.default_rng(2).integers(0, WORDS, (16, 1, 1))
+    stream = [{"ids": each, "mask": np.ones((1, index % 8 + 1), np.int64)} for index, each in enumerate(ids)]
+    result = fix(decoder("head"), stream, rollout=8, feedback="present_*=past_*", metric="logits", target=target)
+    assert result.met

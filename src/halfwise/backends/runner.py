@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from halfwise.backends.backend import Backend, BackendRecord, BackendRun
 from halfwise.core.errors import InputError
 from halfwise.core.notes import Note
-from halfwise.model.inputs.rollout import Rollout, lockstep, windows
+from halfwise.model.inputs.rollout import Rollout, lockstep
+from halfwise.model.inputs.rollout_windows import windows
 from halfwise.model.model import Model, load
 
 __all__ = ["BackendAnswers", "BackendModel", "run_on"]
@@ -32,7 +33,7 @@ def run_on(backend: Backend, model: Path, feeds: Sequence[Feed], rollout: Rollou
         records.append(done.record)
         return done.outputs
 
-    answers = lockstep(rollout, windows(feeds, rollout.steps), run)
+    answers = lockstep(rollout, windows(feeds, rollout.steps, rollout.states), run)
     return BackendRun(tuple(dict(answer) for answer in chain(*answers)), records[-1])
 
 

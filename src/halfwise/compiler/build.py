@@ -162,32 +162,42 @@ def normalised(profiles: Profiles | None) -> dict[str, InputProfile]:
 
 
 def profiles_from_samples(samples: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, InputProfile]:
-    """The least, most common and greatest shape of every input over the samples, and of small integer values too."""
+    """The least, usual and greatest shape of every input over the samples, and of small integer values too.
+
+    The usual ones are those of one sample, as far as can be the most common: a mask is as long as cache and tokens are.
+    """
     if not samples:
         raise InputError("no samples to take input shapes from: give at least one")
     profiles: dict[str, InputProfile] = {}
+    usual = _usual(samples)
     for name in samples[0]:
         arrays = [np.asarray(sample[name]) for sample in samples if name in sample]
         if len(arrays) < len(samples):
             raise InputError(f"input {name!r} is missing from {len(samples) - len(arrays)} of {len(samples)} samples")
         if len({array.ndim for array in arrays}) > 1:
             raise InputError(f"input {name!r} has samples of different rank: {sorted({a.ndim for a in arrays})}")
-        shapes = _range_of([array.shape for array in arrays])
-        profiles[name] = InputProfile(*shapes, values=_values(arrays))
+        shapes = _range_of([array.shape for array in arrays], usual)
+        profiles[name] = InputProfile(*shapes, values=_values(arrays, usual))
     return profiles
 
 
-def _values(arrays: Sequence[NDArray[Any]]) -> tuple[Shape, Shape, Shape] | None:
+def _usual(samples: Sequence[Mapping[str, NDArray[Any]]]) -> int:
+    """The sample whose shapes are the most common together, and one by one where each is alone."""
+    shapes = [tuple((name, np.shape(array)) for name, array in sample.items()) for sample in samples]
+    together, alone = Counter(shapes), Counter(each for sample in shapes for each in sample)
+    return max(range(len(shapes)), key=lambda at: (together[shapes[at]], sum(alone[each] for each in shapes[at]), -at))
+
+
+def _values(arrays: Sequence[NDArray[Any]], usual: int) -> tuple[Shape, Shape, Shape] | None:
     first = arrays[0]
     same_shape = len({array.shape for array in arrays}) == 1
     if not same_shape or first.ndim > 1 or first.size > _MOST_SHAPE_VALUES or first.dtype.kind not in "iu":
         return None
-    return _range_of([tuple(int(value) for value in array.reshape(-1)) for array in arrays])
+    return _range_of([tuple(int(value) for value in array.reshape(-1)) for array in arrays], usual)
 
 
-def _range_of(rows: Sequence[Shape]) -> tuple[Shape, Shape, Shape]:
-    usual = Counter(rows).most_common(1)[0][0]
-    return tuple(map(min, zip(*rows, strict=True))), usual, tuple(map(max, zip(*rows, strict=True)))
+def _range_of(rows: Sequence[Shape], usual: int) -> tuple[Shape, Shape, Shape]:
+    return tuple(map(min, zip(*rows, strict=True))), rows[usual], tuple(map(max, zip(*rows, strict=True)))
 
 
 def _check(name: str, profile: InputProfile) -> None:

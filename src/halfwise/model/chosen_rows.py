@@ -8,7 +8,7 @@ from halfwise.model.moving import FROM_FIRST, behind, beyond
 
 __all__ = ["last_row"]
 
-_TABLE_FROM = frozenset({"Cast", "DequantizeLinear"})  # a table that is stored in another type
+_TABLE_FROM = frozenset({"Cast", "DequantizeLinear", "Reshape"})  # a table stored in another type, or as a weight
 _LOOKUPS = frozenset({"Gather", "GatherBlockQuantized"})
 _STEPS = 8
 
@@ -21,8 +21,8 @@ def last_row(value: ir.Value) -> int | None:
 
 
 def _rows(node: ir.Node) -> int | None:
-    table = behind(node.inputs[0], _TABLE_FROM)
-    if table is None or not table.is_initializer() or table.shape is None or not table.shape.rank():
+    stored, table = behind(node.inputs[0], _TABLE_FROM), node.inputs[0]
+    if stored is None or not stored.is_initializer() or table is None or table.shape is None or not table.shape.rank():
         return None
     axis = node.attributes.get_int("axis", 0)
     if not -table.shape.rank() <= axis < table.shape.rank():  # a damaged file says so

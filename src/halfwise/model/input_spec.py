@@ -16,7 +16,8 @@ class InputSpec:
 
     Of a sequence, type and shape are those of each of its tensors; an optional input may be left out. Whole numbers
     that are made up reach to `most`: the last row of a table that the input chooses from, else 1. Nothing reads it
-    while the input that `unread` names has that value.
+    while the input that `unread` names has that value. A cache whose last rows are kept has a `room` of so many at
+    least, along its third axis.
     """
 
     name: str
@@ -26,6 +27,7 @@ class InputSpec:
     optional: bool = False
     most: int = 1
     unread: tuple[str, bool] | None = None
+    room: int = 0
 
     @property
     def plain_name(self) -> str:

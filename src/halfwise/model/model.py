@@ -16,6 +16,7 @@ from onnx_ir import Graph, Node, Value
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, format_of_type
+from halfwise.model.cache_sizes import rooms_of
 from halfwise.model.chosen_rows import last_row
 from halfwise.model.data_hash import DataHash, file_sha256, is_data
 from halfwise.model.external import (
@@ -60,6 +61,7 @@ class Model:
     given: Model | None = None
     interface: Mapping[str, Format] = field(default_factory=dict)
     maps: tuple[MapOutput, ...] = ()
+    rooms: Mapping[str, int] = field(default_factory=dict)  # rows that an input, a cache, has to hold at least
     stamps: FileStamps = field(default_factory=FileStamps)
     stored_opset: int = 0  # as the file states it; a quantised model's is raised
     within: Graph | None = None  # the body of a branch or a loop that is looked at as if it were the main graph
@@ -86,7 +88,8 @@ class Model:
     def inputs(self) -> tuple[InputSpec, ...]:
         """What a caller has to feed."""
         unread = unread_inputs(self.ir.graph)
-        return tuple(replace(_input_spec(value), unread=unread.get(value)) for value in self.ir.graph.inputs)
+        given = ((value, _input_spec(value)) for value in self.ir.graph.inputs)
+        return tuple(replace(s, unread=unread.get(value), room=self.rooms.get(s.name, 0)) for value, s in given)
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -226,7 +229,17 @@ def _load(source: str | Path | onnx.ModelProto, label: str, to_run: bool) -> Mod
         )
     allow_narrow_scales(model)
     found = Model(
-        path, model, digest, stored_nodes, renamed, files, DataHash(files), maps=maps, stamps=stamps, stored_opset=given
+        path,
+        model,
+        digest,
+        stored_nodes,
+        renamed,
+        files,
+        DataHash(files),
+        maps=maps,
+        rooms=rooms_of(model.graph),
+        stamps=stamps,
+        stored_opset=given,
     )
     map_once(found.initializers())
     return found

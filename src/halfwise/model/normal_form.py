@@ -8,6 +8,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from halfwise.core.errors import InputError
+from halfwise.model.cache_sizes import state_cache_sizes
 from halfwise.model.inference import infer_types
 from halfwise.model.inlining import inline_functions
 from halfwise.model.names import leave_names_to_runtime, name_nodes, separate_names
@@ -41,6 +42,7 @@ def normalise(model: ir.Model) -> int:
     leave_names_to_runtime(model.graph)
     _declare_initializers(model)
     infer_types(model)
+    state_cache_sizes(model.graph)
     split_sequences(model)
     _check_outputs(model.graph)
     return renamed

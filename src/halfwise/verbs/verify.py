@@ -40,8 +40,9 @@ from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import AllSamples, UsedInputs, all_samples
-from halfwise.model.inputs.rollout import Rollout, carried, rollout_of, windows
+from halfwise.model.inputs.rollout import Rollout, carried, rollout_of
 from halfwise.model.inputs.rollout_growth import rollout_notes
+from halfwise.model.inputs.rollout_windows import windows
 from halfwise.model.model import Model, load_to_run
 from halfwise.model.outputs.kinds import facts_of
 from halfwise.model.outputs.settled import settled
@@ -281,7 +282,7 @@ def _first_answers(first: EmulatedRunner, feeds: Sequence[Feed], stream: Rollout
     if stream is None:
         yield from first.all(feeds[:UNDERSTOOD])
         return
-    steps = carried(stream, windows(feeds, stream.steps)[0], lambda feed: first.run(0, feed))
+    steps = carried(stream, windows(feeds, stream.steps, stream.states)[0], lambda feed: first.run(0, feed))
     yield from (dict(answer) for _, answer in itertools.islice(steps, UNDERSTOOD))
 
 
@@ -293,7 +294,7 @@ def _answers(
         each = second.all(feeds) if isinstance(second, EmulatedRunner) else map(second.run, itertools.count(), feeds)
         yield from zip(asked.references(feeds), each, strict=True)
         return
-    for index, part in enumerate(windows(feeds, stream.steps)):
+    for index, part in enumerate(windows(feeds, stream.steps, stream.states)):
         wanted = carried(stream, part, lambda feed: asked.reference(len(feeds), feed))
         if isinstance(second, BackendAnswers):
             start = index * stream.steps

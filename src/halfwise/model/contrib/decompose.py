@@ -15,6 +15,7 @@ from halfwise.model.contrib.steps_images import IMAGES
 from halfwise.model.contrib.steps_norms import ACTIVATIONS, NORMS, Inputs, Results
 from halfwise.model.contrib.steps_products import PRODUCTS
 from halfwise.model.contrib.steps_standard import STANDARD
+from halfwise.model.contrib.steps_states import STATES
 from halfwise.model.contrib.steps_transforms import TRANSFORMS
 from halfwise.model.contrib.writer import StepWriter, dims_of
 
@@ -24,7 +25,7 @@ OLDEST = 11  # before it, stretches had no steps and ranges were not to be had
 _IN_DEFAULT_DOMAIN = ("SimplifiedLayerNormalization",)
 
 Decomposition = Callable[[StepWriter, Sequence[str]], Mapping[int, str] | None]
-_ALL: Mapping[str, Decomposition] = {**NORMS, **ACTIVATIONS, **PRODUCTS, **ATTENTION, **GROUPED, **EXPERTS}
+_ALL: Mapping[str, Decomposition] = {**NORMS, **ACTIVATIONS, **PRODUCTS, **ATTENTION, **GROUPED, **EXPERTS, **STATES}
 WRITTEN: Mapping[str, Decomposition] = {**TRANSFORMS, **IMAGES}  # for what does not read them, and emulated as they are
 
 

@@ -30,7 +30,8 @@ _CUDA: Mapping[str, frozenset[Format]] = {
         _ALL,
     ),
     **dict.fromkeys(
-        """BiasAdd BiasSoftmax BiasSplitGelu ComplexMul ComplexMulConj DecoderAttention DecoderMaskedMultiHeadAttention
+        """BiasAdd BiasSoftmax BiasSplitGelu CausalConvWithState ComplexMul ComplexMulConj DecoderAttention
+        DecoderMaskedMultiHeadAttention
         DecoderMaskedSelfAttention DequantizeWithOrder EmbedLayerNormalization GatedRelativePositionBias GroupNorm
         Inverse Irfft LongformerAttention NhwcConv PackedAttention PackedMultiHeadAttention QAttention QuantizeWithOrder
         RelativePositionBias RemovePadding RestorePadding Rfft SkipGroupNorm""".split(),

@@ -218,6 +218,24 @@ def _decoder_masked(place: Place) -> Shapes:
     return (place.dims(0), *kept)
 
 
+def _words(place: Place) -> Shapes:
+    """Rows of a table whose numbers may be packed, several in a byte."""
+    table, chosen, axis = place.dims(0), place.dims(1), place.integer("gather_axis")
+    if table is None or chosen is None:
+        return ()
+    if place.type(0) == onnx.TensorProto.UINT8:
+        table = (*table[:-1], _times(table[-1], 8 // max(place.integer("bits", 4), 1)))
+    axis %= max(len(table), 1)
+    return ((*table[:axis], *chosen, *table[axis + 1 :]),)
+
+
+def _with_state(place: Place) -> Shapes:
+    x, kernel, past = place.dims(0), place.dims(1), place.dims(3)
+    if past is None and x is not None and kernel is not None and isinstance(kernel[-1], int):
+        past = (*x[:-1], (kernel[-1] - 1) * place.integer("dilation", 1))
+    return x, past
+
+
 def _share(size: Dim, parts: int) -> Dim:
     return size // parts if isinstance(size, int) else None
 
@@ -235,11 +253,13 @@ _SHAPES: Mapping[str, Callable[[Place], Shapes]] = {
     **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _skip_norm),
     "Attention": _attention,
     "BiasSplitGelu": _split_gelu,
+    "CausalConvWithState": _with_state,
     "DecoderMaskedMultiHeadAttention": _decoder_masked,
     "EmbedLayerNormalization": _embedding,
     "FusedConv": _conv,
     "FusedGemm": _gemm,
     "FusedMatMul": _product,
+    "GatherBlockQuantized": _words,
     "GroupNorm": _group_norm,
     "GroupQueryAttention": _group_query,
     "MatMulNBits": _packed_product,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from halfwise.model.contrib.steps_norms import Inputs, Results
 from halfwise.model.contrib.writer import StepWriter, dims_of, number, stored, whole
 
-__all__ = ["PRODUCTS", "unpacked_weight"]
+__all__ = ["PRODUCTS", "unpacked", "unpacked_weight"]
 
 _NAMES = {  # the attributes that a fused activation takes, in the order of its parameters
     "Clip": ("min", "max"),
@@ -115,7 +115,7 @@ def unpacked_weight(node: ir.Node) -> NDArray[np.float32] | None:
     if bits not in (2, 4, 8):
         return None
     blocks = -(-rows // block)
-    values = _unpacked(packed.reshape(columns * blocks, -1), bits, block).reshape(columns, blocks, block)
+    values = unpacked(packed.reshape(columns * blocks, -1), bits, block).reshape(columns, blocks, block)
     weight = _scaled(node, values, scales.reshape(columns, blocks, 1), bits)
     return np.ascontiguousarray(weight[:, :rows].T, dtype=np.float32)
 
@@ -125,14 +125,14 @@ def _scaled(node: ir.Node, values: NDArray[Any], scales: NDArray[Any], bits: int
     given = stored(node, 3)
     zero: Any = 1 << (bits - 1)
     if given is not None and given.dtype == np.uint8:
-        zero = _unpacked(given.reshape(columns, -1), bits, blocks).reshape(columns, blocks, 1)
+        zero = unpacked(given.reshape(columns, -1), bits, blocks).reshape(columns, blocks, 1)
     elif given is not None:
         zero = given.reshape(columns, blocks, 1).astype(np.float32)
     weight = (values.astype(np.float32) - zero) * scales.astype(np.float32)
     return np.asarray(weight.reshape(columns, -1), dtype=np.float32)
 
 
-def _unpacked(packed: NDArray[Any], bits: int, count: int) -> NDArray[np.float32]:
+def unpacked(packed: NDArray[Any], bits: int, count: int) -> NDArray[np.float32]:
     """The numbers of each row, the lowest bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     numbers = (packed[:, :, None] >> shifts) & ((1 << bits) - 1)

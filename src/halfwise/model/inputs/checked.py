@@ -76,7 +76,7 @@ def _parts(feed: Mapping[str, Any], name: str) -> list[str]:
 
 
 def with_states(feed: Mapping[str, Any], specs: Sequence[InputSpec], states: Collection[str]) -> Mapping[str, Any]:
-    """A stream starts from a state of zeros where it says nothing else; a cache, which grows, starts empty.
+    """A stream starts from a state of zeros where it says nothing else; a cache starts empty, or with its room.
 
     An open dimension has the size that other inputs give its symbol. Else it is 1 where it leads, as a batch does.
     """
@@ -87,14 +87,16 @@ def with_states(feed: Mapping[str, Any], specs: Sequence[InputSpec], states: Col
     zeros = {}
     for spec in specs:
         if spec.name in states and spec.name not in feed and spec.shape is not None and not spec.sequence:
-            zeros[spec.name] = np.zeros([_size_of(dim, axis, told) for axis, dim in enumerate(spec.shape)], spec.dtype)
+            sizes = [_size_of(dim, axis, told, spec.room) for axis, dim in enumerate(spec.shape)]
+            zeros[spec.name] = np.zeros(sizes, spec.dtype)
     return {**feed, **zeros}
 
 
-def _size_of(dim: int | str | None, axis: int, told: Mapping[int | str | None, int]) -> int:
+def _size_of(dim: int | str | None, axis: int, told: Mapping[int | str | None, int], room: int) -> int:
     if isinstance(dim, int):
         return dim
-    return told.get(dim, int(axis == 0)) if dim is not None else int(axis == 0)
+    usual = 1 if axis == 0 else room
+    return told.get(dim, usual) if dim is not None else usual
 
 
 def _check_shape(shape: tuple[int, ...], spec: InputSpec, symbols: dict[str, tuple[int, str]], label: str) -> None:

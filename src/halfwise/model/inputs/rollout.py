@@ -15,6 +15,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.core.wording import counted
 from halfwise.model.input_spec import InputSpec
 from halfwise.model.inputs.feed import Feed
+from halfwise.model.inputs.rollout_windows import windows
 from halfwise.model.inputs.samples import Samples
 
 __all__ = [
@@ -27,7 +28,6 @@ __all__ = [
     "rollout_of",
     "told_of",
     "trajectories",
-    "windows",
 ]
 
 Array = NDArray[Any]
@@ -125,14 +125,6 @@ def carried(
         yield feed, answer
 
 
-def windows(frames: Sequence[Arrays], steps: int) -> list[list[Arrays]]:
-    """So many frames in a row, one window behind the other; of a stream too short for two, two that go round."""
-    starts = [*range(0, len(frames) - steps + 1, steps)]
-    if len(starts) < 2:
-        starts = [0, len(frames) // 2] if len(frames) > 1 else [0]
-    return [[frames[(start + step) % len(frames)] for step in range(steps)] for start in starts]
-
-
 def lockstep(
     rollout: Rollout, parts: Sequence[Sequence[Arrays]], run: Callable[[Sequence[Arrays]], Sequence[Arrays]]
 ) -> list[list[Arrays]]:
@@ -159,7 +151,7 @@ def trajectories(
     made: list[Trajectory] = []
     answers: dict[int, Arrays] = {}
     number = 0
-    for window in windows(frames, rollout.steps):
+    for window in windows(frames, rollout.steps, rollout.states):
         steps = []
         for feed, answer in carried(rollout, window, run):
             steps.append(Feed(number, dict(feed)))
@@ -181,7 +173,7 @@ def trajectories(
 def told_of(rollout: Rollout, count: int, frames: int) -> Iterator[Note]:
     """What is judged, and whether the stream is too short for it."""
     yield Note.of(NoteKind.ROLLOUT, count=count, steps=rollout.steps, states=sorted(rollout.states))
-    if frames < 2 * rollout.steps:
+    if frames < 2 * rollout.steps or count < 2:
         yield Note.of(NoteKind.ROLLOUT_AGAIN, frames=frames, steps=rollout.steps)
 
 

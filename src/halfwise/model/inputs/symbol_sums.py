@@ -1,8 +1,9 @@
-"""Dimensions that exporters write as sums of others, as "past_sequence_length + sequence_length" is."""
+"""Dimensions that are sums of others: written so, as "past_length + length", or called so, as "total_length"."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 
@@ -14,6 +15,7 @@ _STEPS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Mult: int.__mul__,
     ast.FloorDiv: int.__floordiv__,
 }
+_TOTAL = re.compile(r"total_(\w+)")
 
 
 def symbols_in(dim: str, known: Collection[str]) -> frozenset[str]:
@@ -36,6 +38,8 @@ def size_of_sum(dim: str, sizes: Mapping[str, int]) -> int | None:
 @cache
 def _parsed(dim: str) -> ast.Expression | None:
     """Nothing but names, whole numbers and the four steps; None for all else, and for a name alone."""
+    if total := _TOTAL.fullmatch(dim):
+        dim = f"past_{total[1]} + {total[1]}"
     try:
         tree = ast.parse(dim, mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):

@@ -38,6 +38,7 @@ _BATCH = re.compile(r"(?i).*batch.*|n|b|bs|bsz")
 _LENGTH = re.compile(r"(?i)(?!.*(past|total|max|min))(.*[^a-z]|seq)?(len|length)s?")
 _VARIATION = 2.0**-7
 _IN_SEQUENCE = 2  # tensors of a sequence
+_ROWS = 2  # the axis of a cache's rows
 _FLAGS = 32  # whole numbers within such a range are flags or classes, not quantities
 
 
@@ -186,7 +187,10 @@ def shapes_of(specs: Sequence[InputSpec], dims: Mapping[str, int], sizes: OpenSi
     for spec in specs:
         if spec.shape is None:
             raise InputError(f"input {spec.name!r} declares no shape; give real inputs with --inputs")
-        shapes.append(tuple(size_of(dim, axis, spec.name) for axis, dim in enumerate(spec.shape)))
+        sized = [size_of(dim, axis, spec.name) for axis, dim in enumerate(spec.shape)]
+        if spec.room and len(sized) > _ROWS and not isinstance(spec.shape[_ROWS], int):
+            sized[_ROWS] = max(sized[_ROWS], spec.room)
+        shapes.append(tuple(sized))
     return shapes
 
 

@@ -17,6 +17,7 @@ __all__ = ["Choice", "Selection", "choice_of", "selections_behind"]
 _SELECTORS = {"TopK": None, "Compress": None, "NonMaxSuppression": 0, "NonZero": 1, "Unique": 0}
 _ORDERS = COMPARISONS - {"Equal"}
 _CHOOSES = frozenset("ArgMax ArgMin".split())
+_SIZES = frozenset({"ConstantOfShape", "Shape", "Size"})  # which no value of a float changes
 _MIXES = PRODUCTS | RECURRENT | {"Attention", "Einsum", "MultiHeadAttention", "Softmax"}
 _MOVED = movers(Move.SHAPE | Move.ORDER | Move.REPEAT)
 _IN_ORDER = movers(Move.SHAPE | Move.CAST)
@@ -105,7 +106,7 @@ def _floats(value: ir.Value) -> Iterator[str]:
     while pending:
         value = pending.pop()
         node = value.producer()
-        if node is None:
+        if node is None or node.op_type in _SIZES:
             continue
         inputs = list(node.inputs)
         if value.dtype is ir.DataType.FLOAT and not _is_mask(value):

@@ -30,7 +30,8 @@ from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.profiles import PROFILES, STRICT
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.inputs.all_samples import AllSamples, all_samples
-from halfwise.model.inputs.rollout import Rollout, carried, windows
+from halfwise.model.inputs.rollout import Rollout, carried
+from halfwise.model.inputs.rollout_windows import windows
 from halfwise.model.model import Model
 from halfwise.model.outputs.kinds import facts_of
 from halfwise.model.outputs.understood import Understood, understand
@@ -81,7 +82,7 @@ class Asked:
         frames = [widen_feeds(feed) for feed in self.samples.feeds]
         if self.rollout is None:
             return frames
-        parts, run = windows(frames, self.rollout.steps), self._runs(self.given)
+        parts, run = windows(frames, self.rollout.steps, self.rollout.states), self._runs(self.given)
         return [dict(feed) for part in parts for feed, _ in carried(self.rollout, part, run)]
 
     @cached_property
