@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
 from halfwise.model.model import load
+from tests.models.build import model, node, value, weight
 from tests.models.contrib_cases import DOMAIN
 
 OPEN = ("b", "h", "past", "d")
@@ -82,8 +84,8 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_cache_has_the_size_that_its_operator_takes(case: str) -> None:
-    node, inputs, how, expected = CASES[case]
-    specs = {spec.name: spec.shape for spec in load(_model(*node, inputs, **how)).inputs}
+    operator, inputs, how, expected = CASES[case]
+    specs = {spec.name: spec.shape for spec in load(_model(*operator, inputs, **how)).inputs}
     assert specs["past_k"] == expected
 
 
@@ -92,3 +94,10 @@ def test_what_is_not_known_stays_open() -> None:
     proto = _model("GroupQueryAttention", DOMAIN, "q k v past_k past_v last total", inputs, num_heads=4, kv_num_heads=2)
     specs = {spec.name: spec.shape for spec in load(proto).inputs}
     assert specs["past_k"] == ("b", 2, "past", "d") and specs["q"] == ("b", "s", "wide")
+
+
+def test_where_readers_do_not_agree_it_stays_open() -> None:
+    nodes = [node("Concat", "x one", "a", axis=0), node("Concat", "x other", "b", axis=0)]
+    ends = [value(name, shape=("r", "c")) for name in "ab"]
+    weights = [weight("one", np.ones((1, 77), "f4")), weight("other", np.ones((1, 78), "f4"))]
+    assert load(model(nodes, [value("x", shape=("n", "m"))], ends, weights)).inputs[0].shape == ("n", "m")

@@ -50,15 +50,14 @@ def test_a_budget_bounds_all_runs_of_the_job(runs: float) -> None:
     assert NoteKind.RUNS_RAISED not in kinds(result.notes)
 
 
-@pytest.mark.parametrize("runs", [16, 24, 30])
 def test_an_interrupted_job_spends_its_budget_as_if_it_had_not_been(
-    runs: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After whichever measurement: beside the verdict, what it has to run again does not count twice."""
-    whole, entries = _kept(monkeypatch, lambda: fixed(runs, tmp_path / "whole"))
-    assert whole is not None and entries > 2
+    whole, entries = _kept(monkeypatch, lambda: fixed(24, tmp_path / "whole"))
+    assert whole is not None and entries > 5
     for stop in range(1, entries + 1):
-        again = _interrupted(monkeypatch, stop, partial(fixed, runs, tmp_path / str(stop)))
+        again = _interrupted(monkeypatch, stop, partial(fixed, 24, tmp_path / str(stop)))
         assert again.plan.text() == whole.plan.text()
         assert again.cost.model_runs <= whole.cost.model_runs + 4
 

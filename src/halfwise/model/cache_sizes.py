@@ -25,12 +25,15 @@ def state_cache_sizes(graph: ir.Graph) -> None:
 
 
 def _sizes(value: ir.Value) -> dict[int, int]:
-    found: dict[int, int] = {}
+    """Where its readers do not agree, it stays open."""
+    found: dict[int, set[int]] = {}
     for node, slot in value.uses():
         known = _TAKEN.get((node.domain, node.op_type))
         taken = known(node, slot) if known is not None else {}
-        found |= {axis: size for axis, size in taken.items() if isinstance(size, int) and size > 0}
-    return found
+        for axis, size in taken.items():
+            if isinstance(size, int) and size > 0:
+                found.setdefault(axis, set()).add(size)
+    return {axis: next(iter(sizes)) for axis, sizes in found.items() if len(sizes) == 1}
 
 
 def rooms_of(graph: ir.Graph) -> dict[str, int]:
