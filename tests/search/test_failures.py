@@ -14,6 +14,7 @@ from onnx import TensorProto
 
 import halfwise
 from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
 from halfwise.core.notes import NoteKind
 from halfwise.core.tolerance import Bound, Tolerance
 from halfwise.emulation.emulate import Emulator
@@ -22,7 +23,10 @@ from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges, Repair, Rule, repaired, table
+from halfwise.search.journal import Journal
 from halfwise.search.judge import Judge, Question
+from halfwise.search.noise_model import measure_noise
+from halfwise.search.sets import Sets
 from tests.models.build import model, node, value, weight
 from tests.support.messages import kinds, only
 
@@ -177,3 +181,22 @@ def test_a_model_that_no_node_of_runs_alone_is_answered(monkeypatch: pytest.Monk
     assert fixed.met
     assert NoteKind.NOT_STEPPED in kinds(fixed.notes)
     assert {each.name for each in fixed.plan.nodes} == {"n_s", "n_t", "n_y"}
+
+
+def test_a_walk_that_fails_is_not_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No set is chosen by what half a walk saw."""
+    run, begun = Stepper.run, list[str]()
+
+    def refuses(self: Stepper, ran: ir.Node, *more: Any, **named: Any) -> Any:
+        begun.append(ran.op_type)
+        if ran.op_type == "Sqrt":
+            raise InputError("node 'n_y' by itself: no")
+        return run(self, ran, *more, **named)
+
+    monkeypatch.setattr(Stepper, "run", refuses)
+    sites = Sites(load(squares()))
+    judge = Judge(sites, emulator := Emulator(), Question(Tolerance((Bound.of("*", "rel_l2", 0.01),))), FEEDS[:1])
+    sets = Sets(sites, judge, Stepper(emulator), Journal(), Format.FP32)
+    noise = measure_noise(sets, sets.measure(frozenset()), lambda text: None)
+    assert not noise.pieces and not judge.memory.statistics
+    assert begun.count("Sqrt") == 1

@@ -56,7 +56,6 @@ def buildable(
     ]
     until = time.monotonic() + TIME_LIMIT_S
     built: dict[frozenset[ir.Node], Audit | None] = {frozenset(): None}
-
     refused = {frozenset[ir.Node](): frozenset(named)}
 
     def builds(nodes: Sequence[ir.Node]) -> bool:

@@ -102,10 +102,11 @@ def noise_of_worst(sets: Sets, fp16: Measured, notify: Callable[[str], None]) ->
 
 
 def _remembered(sets: Sets, known: NoiseEntry, order: Sequence[int]) -> NoiseModel:
-    """With what the tensors of these samples held, which an interrupted job saw when it walked them."""
+    """With what the tensors of these samples held, which an interrupted job saw when it walked them. Where nothing was
+    told, no walk came to its end: none is begun again."""
     judge = sets.judge
     judge.memory.walked.update(dict.fromkeys(known.walked))
-    for index in order:
+    for index in order if known.pieces else ():
         if judge.ids[index] in known.walked and judge.ids[index] not in judge.memory.statistics:
             _held(sets, index, [tensor_statistics(sets.stepper, sets.sites, feed) for feed in judge.ends[index]])
     return _noise_model(sets.sites, known)
