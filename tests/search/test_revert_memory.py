@@ -14,6 +14,7 @@ import pytest
 
 from halfwise.core.formats import Format
 from halfwise.core.tolerance import Tolerance
+from halfwise.emulation import store
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.model import load
@@ -72,6 +73,15 @@ def test_trials_for_which_there_is_no_room_wait_and_give_the_same(monkeypatch: p
     apart, few = reverted(sites)
     assert together == apart and len(together) == NODES
     assert many > NODES and few < NODES / 2
+
+
+def test_what_trials_let_go_of_counts_as_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or memory is given back too seldom: they hold as much as the run itself."""
+    sites, freed = chain(), list[int]()
+    monkeypatch.setattr(store.Freed, "count", lambda self, size: freed.append(size))
+    reverted(sites)
+    beside = sum(freed) / (4 * SIZE) - (NODES - 1)  # the run's own, without its output
+    assert beside > NODES * (NODES - 1) / 2 * 0.9  # each trial lets go of all behind its node; few differ in nothing
 
 
 def test_a_model_of_more_weights_has_more_room(monkeypatch: pytest.MonkeyPatch) -> None:

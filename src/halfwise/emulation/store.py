@@ -91,11 +91,12 @@ class Store:
         self._values[value] = array
 
     def drop(self, value: ir.Value) -> None:
-        array = self._values.pop(value, None)
-        if isinstance(array, np.ndarray):
-            size = array.nbytes
-            del array
-            _freed.count(size)
+        _let_go(self._values, value)
+
+    def drop_beside(self, changed: dict[ir.Value, Any]) -> None:
+        """Of tensors that differ from those of this run: what is no longer live here."""
+        for value in [each for each in changed if each not in self._values]:
+            _let_go(changed, value)
 
     def __contains__(self, value: ir.Value) -> bool:
         return value in self._values
@@ -104,6 +105,14 @@ class Store:
     def nbytes(self) -> int:
         """Of the live tensors; weights are no tensors."""
         return sum(array.nbytes for array in self._values.values() if isinstance(array, np.ndarray))
+
+
+def _let_go(tensors: dict[ir.Value, Any], value: ir.Value) -> None:
+    array = tensors.pop(value, None)
+    if isinstance(array, np.ndarray):
+        size = array.nbytes
+        del array
+        _freed.count(size)
 
 
 def is_large(value: ir.Value | None) -> bool:

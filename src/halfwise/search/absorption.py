@@ -31,10 +31,6 @@ class Overflow:
     depth: int = 0
     within: float = ABSORBED
 
-    def forget(self, store: Store) -> None:
-        for value in [v for v in self.variant if v not in store]:
-            del self.variant[value]
-
     def follow(self, stepper: Stepper, step: Step, fp32: Assignment, store: Store) -> bool:
         """Through one more node; True where it has come too far to vanish."""
         self.depth += 1
@@ -47,7 +43,7 @@ class Overflow:
                 self.variant[value] = changed
                 if value.is_graph_output():
                     self.depth = DEPTH
-        self.forget(store)
+        store.drop_beside(self.variant)
         return self.depth >= DEPTH and bool(self.variant)
 
 

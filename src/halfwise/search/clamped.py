@@ -41,10 +41,6 @@ class Clamped:
             made = dict(self.stepper.run(node, fp32, store, changed)) if changed else {}
         self.tensors.update({value: array for value, array in made.items() if array is not None})
 
-    def forget(self, store: Store) -> None:
-        for value in [v for v in self.tensors if v not in store]:
-            del self.tensors[value]
-
     def _read(self, value: ir.Value | None, store: Store) -> Array | None:
         """What a node moves, where a part of it is clamped."""
         if value is None or not value.is_initializer():

@@ -204,7 +204,7 @@ class _Walk:
             outside = {value for _, value, _ in self.stepper.reads(step.node, self.fp32)}
             for origin, (needs, overflow) in list(self.on_the_way.items()):
                 if overflow.variant.keys().isdisjoint(outside):
-                    overflow.forget(store)
+                    store.drop_beside(overflow.variant)
                     if not overflow.variant:  # it vanished
                         del self.on_the_way[origin]
                 else:
@@ -216,15 +216,12 @@ class _Walk:
             for value, array in step.outputs.items():
                 self._meet(value, array)
             self._subtract(step, store)
-            self.clamped.forget(store)
-            for value in [v for v in self.infinite if v not in store]:
-                del self.infinite[value]
-            for value in [v for v in self.differences if v not in store]:
-                del self.differences[value]
+            for beside in (self.clamped.tensors, self.infinite, self.differences):
+                store.drop_beside(beside)
             if number >= last and not self.on_the_way:
                 break
         for needs, overflow in self.on_the_way.values():
-            overflow.forget(store)
+            store.drop_beside(overflow.variant)
             if overflow.variant:  # it has come to an output
                 self.found.add(needs)
 

@@ -87,7 +87,7 @@ class _Walk:
             held -= trial.nbytes
             with _refusing(trial, self.refused):
                 trial.follow(self.stepper, step.node, outside, step.outputs, self.store)
-                trial.forget(self.store)
+                self.store.drop_beside(trial.changed)
                 held += trial.nbytes
                 going.append(trial)
             held = self._put_off(left, held, room + ROOM, least=0 if going else 1)
@@ -172,10 +172,6 @@ class _Trial:
             if not _equal(self.read(value, fmt), store.read(value, fmt)):
                 return True
         return False
-
-    def forget(self, store: Store) -> None:
-        for value in [v for v in self.changed if v not in store]:
-            del self.changed[value]
 
 
 def _equal(a: Array, b: Array) -> bool:

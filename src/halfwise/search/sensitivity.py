@@ -153,7 +153,7 @@ class _Forward:
             if seen is not None:
                 seen.take(step)
         for origin, overflow in self.overflowing.items():
-            overflow.forget(store)
+            store.drop_beside(overflow.variant)
             if overflow.variant:
                 self._condemn(*origin)
         return None if seen is None else seen.statistics
@@ -194,7 +194,7 @@ class _Forward:
         outside = set(read)
         for origin, overflow in list(self.overflowing.items()):
             if overflow.variant.keys().isdisjoint(outside):
-                overflow.forget(store)
+                store.drop_beside(overflow.variant)
                 if not overflow.variant:  # it vanished
                     del self.overflowing[origin]
             else:
