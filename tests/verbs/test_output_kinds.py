@@ -242,3 +242,21 @@ def test_no_measure_is_offered_where_the_inputs_are_lost_already() -> None:
     given = [{"x": np.random.default_rng(seed).uniform(1e4, 3e5, 64).astype(np.float32)} for seed in range(2)]
     result = fix(made, given, io_types="fp16")
     assert not result.met and NoteKind.MOST_FOR_MEASURE not in {note.kind for note in result.notes}
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "advice"),
+    [
+        ((8, 16), -1, ["logits"]),
+        ((2, 4, 16), 2, ["text", "logits"]),
+        ((2, 16, 4, 4), 1, ["mask"]),
+        ((2, 4, 16), 1, ["boxes", "mask", "logits", "text", "audio", "image", "embedding"]),
+    ],
+)
+def test_a_measure_for_scores_of_classes_is_offered_first(shape: tuple[int, ...], axis: int, advice: list[str]) -> None:
+    nodes = [node("MatMul", "x w", "h"), node("Softmax", "h", "p", axis=axis), node("Identity", "p", "y")]
+    weights = [weight("w", np.random.default_rng(1).standard_normal((shape[-1], shape[-1])).astype(np.float32))]
+    made = build(nodes, [value("x", shape=shape)], [value("y", shape=shape)], weights)
+    given = [{"x": np.random.default_rng(seed).standard_normal(shape).astype(np.float32)} for seed in range(2)]
+    result = fix(made, given, keep="op:MatMul")
+    assert list(only(result.notes, NoteKind.MOST_FOR_MEASURE).values["advice"]) == advice

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from halfwise.model.moving import FROM_FIRST, Move, movers
 
-__all__ = ["Piece", "is_probability", "pieces_along"]
+__all__ = ["Piece", "axis_of_classes", "is_probability", "pieces_along"]
 
 MOST_STEPS = 64
 
@@ -32,6 +32,19 @@ def is_probability(value: ir.Value | None, steps: int = MOST_STEPS) -> bool:
     if node.op_type in _WITHIN:
         return all(is_probability(each, steps // 2) for each in node.inputs)
     return False
+
+
+def axis_of_classes(value: ir.Value, steps: int = MOST_STEPS) -> int | None:
+    """The axis, counted from the end, along which a softmax made a tensor; None where none did or it is not known."""
+    node, shape = value.producer(), value.shape
+    if node is None or node.domain or steps == 0:
+        return None
+    if node.op_type in _THROUGH and node.inputs[0] is not None:
+        return axis_of_classes(node.inputs[0], steps - 1)
+    if node.op_type not in ("Softmax", "LogSoftmax") or shape is None:
+        return None
+    axis = (*_ints(node, "axis"), -1)[0]
+    return axis % len(shape) - len(shape) if -len(shape) <= axis < len(shape) else None
 
 
 @dataclass(frozen=True)

@@ -46,4 +46,7 @@ def _notes(prepared: Prepared, delivery: Delivery, runs: float, arithmetic: Arit
         told = tuple(note for note in told if note.kind is not NoteKind.RUNS_SPENT)
     if judged.measured.promise is not None and judged.measured.promise.carried:
         told = tuple(note for note in told if note.kind is not NoteKind.QUANTISERS_NEAR)
-    return (*mostly_fp32(context.question.tolerance, judged.measured, arithmetic), *dict.fromkeys(told))
+    return (
+        *mostly_fp32(prepared.request.model, context.question.tolerance, judged.measured, arithmetic),
+        *dict.fromkeys(told),
+    )

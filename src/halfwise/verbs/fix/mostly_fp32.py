@@ -6,6 +6,8 @@ from __future__ import annotations
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.output_kinds import Reading
 from halfwise.core.tolerance import Tolerance
+from halfwise.model.model import Model
+from halfwise.model.outputs.units import axis_of_classes
 from halfwise.verbs.fix.cost import Arithmetic, computes_double
 from halfwise.verbs.fix.measurement import FixMeasurement
 
@@ -22,7 +24,9 @@ _HELPS = {
 _ANY = ("boxes", "mask", "logits", "text", "audio", "image", "embedding")
 
 
-def mostly_fp32(tolerance: Tolerance, measured: FixMeasurement, arithmetic: Arithmetic) -> tuple[Note, ...]:
+def mostly_fp32(
+    model: Model, tolerance: Tolerance, measured: FixMeasurement, arithmetic: Arithmetic
+) -> tuple[Note, ...]:
     """Nothing where the inputs themselves are lost in FP16: no measure helps there."""
     if arithmetic.pinned > MOST and (site := arithmetic.most_pinned) is not None:
         what = f"{site.op} in FP64" if computes_double(site.node) else site.op
@@ -34,5 +38,16 @@ def mostly_fp32(tolerance: Tolerance, measured: FixMeasurement, arithmetic: Arit
         return (Note.of(NoteKind.MOST_FOR_COMPILER, site.name, share=arithmetic.built, op=site.op),)
     output = measured.fp16_verdict.worst_output
     reading = next((kind.reading for kind in tolerance.kinds if kind.output == output), Reading.VALUES)
-    advice = _HELPS.get(reading, _ANY)
+    advice = _HELPS.get(reading) or _by_classes(model, output) or _ANY
     return (Note.of(NoteKind.MOST_FOR_MEASURE, output, share=arithmetic.kept, advice=advice),)
+
+
+def _by_classes(model: Model, output: str) -> tuple[str, ...]:
+    """For scores of classes: of a whole input, of each pixel, or of each step of a text."""
+    value = next((each for each in model.graph.outputs if each.name == output), None)
+    axis, shape = (None, None) if value is None else (axis_of_classes(value), value.shape)
+    if axis is None or shape is None or len(shape) < 2:
+        return ()
+    if axis == -1:
+        return ("logits",) if len(shape) == 2 else ("text", "logits")
+    return ("mask",) if axis == -3 else ()
