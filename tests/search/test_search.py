@@ -20,6 +20,7 @@ from halfwise.emulation.stepper import Stepper
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
+from halfwise.search import prune
 from halfwise.search.journal import Journal
 from halfwise.search.judge import Judge, Question
 from halfwise.search.noise import Noise
@@ -179,20 +180,39 @@ def test_what_the_noise_model_names_is_halved_although_the_runs_are_spent() -> N
     assert len(solution.keep) < 0.75 * len(frozenset().union(*pairs))
 
 
-def test_runs_are_left_to_act_upon_what_nodes_alone_told() -> None:
-    """All but two of 24 branches bear FP16. To revert each node by itself would take all runs that there are."""
+@pytest.mark.parametrize(("finish", "pruned"), [(0.0, False), (prune.FINISH, True)])
+def test_what_is_found_is_pruned_a_little_although_the_runs_are_spent(
+    finish: float, pruned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a search that ends early often comes to many nodes more than are needed."""
+    monkeypatch.setattr(prune, "FINISH", finish)
+    search, everything = few_of_many(RunCounter(saving=0))
+    kept, _ = Pruning(search.sets, 1.0, {}, ()).run(everything)
+    assert search.measure(kept).unseen_bound <= 1.0 and (len(kept) <= 8) == pruned
+    assert search.judge.counter.samples <= (finish + 3) * len(search.judge.feeds)
+
+
+def test_runs_are_left_to_act_upon_what_nodes_alone_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To revert each node by itself would take all runs that there are."""
+    monkeypatch.setattr(prune, "FINISH", 0.0)
+    search, everything = few_of_many(counter := RunCounter(saving=12))
+    kept, _ = Pruning(search.sets, 1.0, {}, ()).run(everything)
+    assert len(kept) < 0.9 * len(everything) and search.measure(kept).unseen_bound <= 1.0
+    assert counter.samples <= counter.most(len(search.judge.feeds)) + len(search.judge.feeds)
+
+
+def few_of_many(counter: RunCounter) -> tuple[Search, frozenset[ir.Node]]:
+    """All but two of 24 branches bear FP16."""
     model = load(branches(2, 22))
     feeds = [{"x": np.linspace(0.5, 1.0, 16, dtype=np.float32) + s} for s in (0.0, 0.01)]
-    sites, emulator, counter = Sites(model), Emulator(), RunCounter(saving=12)
+    sites, emulator = Sites(model), Emulator()
     everything = frozenset(site.node for site in sites.free)
     loud = frozenset(node for node in everything if node.name in ("n_s0", "n_d0", "n_s1", "n_d1"))
     plain = Judge(sites, emulator, Question(Tolerance((Bound.of("*", "rel_l2", 1.0),))), feeds)
     allowed = 1.1 * plain.measure(Assignment.all_narrow(sites, loud)).unseen_bound
     question = Question(Tolerance((Bound.of("*", "rel_l2", allowed),)))
     search = Search(sites, Judge(sites, emulator, question, feeds, counter=counter), Stepper(emulator))
-    kept, _ = Pruning(search.sets, 1.0, {}, ()).run(everything)
-    assert len(kept) < 0.9 * len(everything) and search.measure(kept).unseen_bound <= 1.0
-    assert counter.samples <= counter.most(len(feeds)) + len(feeds)
+    return search, everything
 
 
 def branches(loud: int, quiet: int) -> onnx.ModelProto:
