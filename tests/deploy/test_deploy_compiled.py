@@ -211,6 +211,27 @@ def test_a_refusal_that_names_a_tensor_is_about_its_node() -> None:
 
 
 @needs_rtx
+def test_a_refusal_that_names_a_layer_is_about_its_node() -> None:
+    """Of an open batch: whether it is squeezed, too, is known once it is given."""
+    sizes = [value("x", shape=("n", 1, 4))], [value("y", shape=None)]
+    proto = model([node("Tanh", "x", "t"), node("Squeeze", "t", "s"), node("Neg", "s", "y")], *sizes)
+    feeds = [{"x": np.full((1, 1, 4), k, np.float32)} for k in (1, 2, 3)]
+    result = fix(proto, feeds, target="rtx-1.7")
+    assert list(only(result.notes, NoteKind.OPERATORS_REFUSED).values["nodes"]) == ["n_s"]
+
+
+@needs_rtx
+def test_a_refusal_that_names_nothing_is_told_with_what_fp32_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(*_: object, **__: object) -> None:
+        raise BuildError("it refuses: an assertion failed", failure="refused", log_path=Path("log"))
+
+    monkeypatch.setattr(rtx, "build", refusing)
+    proto = model([node("Tanh", "x", "y")], [value("x", shape=(4,))], [value("y", shape=(4,))])
+    result = fix(proto, [{"x": np.full(4, k, np.float32)} for k in (1, 2, 3)], target="rtx-1.7")
+    assert NoteKind.REFUSED_WHOLE in kinds(result.notes) and not result.good
+
+
+@needs_rtx
 def test_a_time_limit_is_the_users(tmp_path: Path, says: Says) -> None:
     result = fixed(tmp_path, big_square(), "rtx-1.7", time_limit_s=0.01)
     says(only(result.notes, NoteKind.NOT_PROVEN).values["error"])

@@ -173,14 +173,21 @@ def _unbuilt(result: Compiled, compiler: Compiler, error: BuildError, searched: 
     if not searched or error.failure not in ("refused", "crashed"):
         return result
     result = replace(result, unbuilt=unbuilt_attention(result.decision, compiler))
-    nodes = [refusal.node for refusal in error.refusals if refusal.node] or _makers(result, error)
-    return result.noting(Note.of(NoteKind.OPERATORS_REFUSED, nodes=nodes)) if refused and nodes else result
+    if not refused:
+        return result
+    nodes = [refusal.node for refusal in error.refusals if refusal.node] or _named(result, str(error))
+    if not nodes:
+        return result.noting(Note.of(NoteKind.REFUSED_WHOLE))
+    return result.noting(Note.of(NoteKind.OPERATORS_REFUSED, nodes=nodes))
 
 
-def _makers(result: Compiled, error: BuildError) -> list[str]:
-    """The nodes of the tensors that it speaks of as results."""
-    nodes = result.decision.sites.model.nodes
-    return [node.name or "" for node in nodes if any(f" {value.name} : " in str(error) for value in node.outputs)]
+def _named(result: Compiled, error: str) -> list[str]:
+    """The nodes of the layers that it names, and of the tensors that it speaks of as results."""
+    return [
+        node.name or ""
+        for node in result.decision.sites.model.nodes
+        if f"Layer {node.name}: " in error or any(f" {value.name} : " in error for value in node.outputs)
+    ]
 
 
 def _adjusted(

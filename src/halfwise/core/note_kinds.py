@@ -114,6 +114,7 @@ class NoteKind(Enum):
     ATTENTION_IN_STEPS = "attention-in-steps"
     BUILT_WITH_MORE = "built-with-more"
     OPERATORS_REFUSED = "operators-refused"
+    REFUSED_WHOLE = "refused-whole"
     PRODUCT_ALONE = "product-alone"
     PRODUCT_FORCED = "product-forced"
     JOINING_MISSES = "joining-misses"

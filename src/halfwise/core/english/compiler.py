@@ -19,6 +19,7 @@ COMPILER = {
     NoteKind.OPERATORS_REFUSED: (
         "No choice of precisions helps: replace {nodes:list} in the export, end the model before it, or add a plugin."
     ),
+    NoteKind.REFUSED_WHOLE: "No choice of precisions helps: the compiler refuses the model all in FP32, too.",
     NoteKind.PRODUCT_ALONE: (
         "The compiler reverts {subject!r}, which stands alone in FP32, to FP16, and no neighbour can join it."
     ),
