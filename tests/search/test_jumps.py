@@ -9,6 +9,7 @@ import pytest
 from halfwise.model.model import load
 from halfwise.search.jumps import jumping
 from tests.models.build import model, node, value, weight
+from tests.models.expert_cases import expert_cases
 
 SOFTPLUS = [node("Softplus", "h", "other")]  # as PyTorch's exporter writes it, beside a threshold at 20
 LEAKY = [node("Mul", "h slope", "other")]
@@ -51,3 +52,8 @@ def test_a_threshold_that_is_told_or_that_a_mask_takes_chooses() -> None:
     ):
         made = load(model(nodes, [value("x")], outputs, weights))
         assert [each.op_type for each in jumping(made)] == ["Greater"]
+
+
+def test_experts_in_one_operator_are_chosen() -> None:
+    (case,) = (each for each in expert_cases() if each.name == "experts")
+    assert [each.op_type for each in jumping(load(case.proto()))] == ["MoE"]

@@ -18,6 +18,7 @@ _ORDERS = COMPARISONS - {"Equal"}
 _JUMPS = COMPARISONS | frozenset(
     "ArgMax ArgMin TopK NonMaxSuppression NonZero Unique Hardmax Floor Ceil Round Sign Mod".split()
 )
+_ROUTERS = frozenset({"MoE", "QMoE"})  # of ONNX Runtime's own: the largest scores choose
 _AT: dict[str, Callable[..., Any]] = {
     "Identity": lambda x: x,
     "Add": np.add,
@@ -41,7 +42,8 @@ def jumping(model: Model) -> Iterator[ir.Node]:
     """Where a comparison of computed numbers may decide between outputs that lie far apart."""
     for node in model.nodes:
         floats = (v for v in node.inputs if v is not None and v.dtype and v.dtype.is_floating_point())
-        if node.op_type in _JUMPS and not node.domain and any(True for _ in floats) and not _continuous(node):
+        chooses = node.op_type in (_ROUTERS if node.domain else _JUMPS)
+        if chooses and any(True for _ in floats) and not _continuous(node):
             yield node
 
 
