@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from halfwise.model.inputs.rollout import Trajectory
 from halfwise.model.inputs.samples import content_of
+from halfwise.model.inputs.spliced import counts_on
 from halfwise.model.inputs.synthetic import vary
 
 __all__ = ["other_streams"]
@@ -57,12 +58,7 @@ def _text(given: Sequence[Trajectory], name: str) -> Array | None:
     if not flat or min(array.ndim for array in flat) < 1 or len({array.shape[:-1] for array in flat}) > 1:
         return None
     rows = [np.concatenate(each, axis=-1) for each in arrays]
-    return None if all(map(_counts, rows)) else np.concatenate(rows, axis=-1)
-
-
-def _counts(row: Array) -> bool:
-    steps = np.diff(row, axis=-1)
-    return steps.size > 0 and bool((steps == steps.flat[0]).all()) and bool(steps.flat[0])
+    return None if all(map(counts_on, rows)) else np.concatenate(rows, axis=-1)
 
 
 def _joined(text: Array, length: int, starts: NDArray[np.float64]) -> Array:
