@@ -135,3 +135,63 @@ def test_peaks_that_a_mask_leaves_lead_to_the_map_itself() -> None:
     made = load(model(nodes, [value("x", shape=(1, 1, 9, 9))], outputs, weights))
     (found,) = selections_behind(made.graph.outputs[1])
     assert (set(found.entering), found.counted, found.sorted) == ({"heat", "around"}, "scores", True)
+
+
+def experts(*, written: str) -> object:
+    """Of three tables each of two tokens goes to two, as decoders with experts are exported: by what was chosen for
+    each token, of which all are added up; or table by table, whose tokens are put back in their places."""
+    rng = np.random.default_rng(0)
+    weights = [weight("gate", rng.standard_normal((4, 3)).astype(np.float32)), weight("k", np.array([2])),
+               weight("tables", rng.standard_normal((3, 4)).astype(np.float32)), weight("second", np.array([1])),
+               weight("first", np.array([0])), weight("zeros", np.zeros((2, 4), np.float32)),
+               weight("end", rng.standard_normal((4, 7)).astype(np.float32)), weight("one", np.array(1))]  # fmt: skip
+    nodes = [node("MatMul", "x gate", "scores"), node("TopK", "scores k", "best which", axis=-1)]
+    if written == "summed":
+        nodes += [
+            node("Gather", "tables which", "chosen"),
+            node("Unsqueeze", "best last", "scale"),
+            node("Mul", "chosen scale", "scaled"),
+            node("ReduceSum", "scaled second", "mixed", keepdims=0),
+        ]
+        weights.append(weight("last", np.array([2])))
+    else:
+        nodes += [node("Equal", "which one", "mine"), node("Cast", "mine", "mask", to=TensorProto.INT64),
+                  node("ReduceSum", "mask second", "any", keepdims=0), node("NonZero", "any", "found"),
+                  node("Transpose", "found", "places"), node("GatherND", "x places", "rows"),
+                  node("ScatterND", "zeros places rows", "mixed")]  # fmt: skip
+    nodes += [node("Add", "x mixed", "h"), node("MatMul", "h end", "y")]
+    return model(nodes, [value("x", shape=(2, 4))], [value("y", shape=(2, 7))], weights)
+
+
+@pytest.mark.parametrize("written", ["summed", "in places"])
+def test_rows_that_experts_took_are_not_those_of_the_output(written: str) -> None:
+    """Two tokens, and two experts of each: that the numbers are the same says nothing."""
+    loaded = load(experts(written=written))
+    assert selections_behind(loaded.graph.outputs[0]) == ()
+    rng = np.random.default_rng(1)
+    facts = facts_of(loaded)
+    answers = [{"y": rng.standard_normal((2, 7)), **{name: np.zeros((2, 2)) for name in facts.inner}} for _ in range(3)]
+    (kind,) = kinds_of(facts, answers)
+    assert kind.reading is Reading.VALUES
+
+
+def test_rows_written_one_behind_the_other_are_those_selected() -> None:
+    """Padded to eight: the places are counted, the rows are those that were found."""
+    nodes = [
+        node("Sigmoid", "x", "scores"),
+        node("NonMaxSuppression", "boxes scores most", "found"),
+        node("Gather", "found two", "index", axis=1),
+        node("Gather", "table index", "rows"),
+        node("Shape", "index", "count"),
+        node("Squeeze", "count", "number"),
+        node("Range", "start number step", "places"),
+        node("Unsqueeze", "places ahead", "each"),
+        node("ScatterND", "zeros each rows", "y"),
+    ]
+    weights = [weight("most", np.array([8])), weight("two", np.array(2)), weight("ahead", np.array([1])),
+               weight("start", np.array(0)), weight("step", np.array(1)), weight("zeros", np.zeros((8, 4), np.float32)),
+               weight("table", np.ones((20, 4), np.float32))]  # fmt: skip
+    inputs = [value("boxes", shape=(1, 20, 4)), value("x", shape=(1, 1, 20))]
+    made = load(model(nodes, inputs, [value("y", shape=(8, 4))], weights))
+    (found,) = selections_behind(made.graph.outputs[0])
+    assert found.counted == "found" and found.moved

@@ -18,7 +18,6 @@ from halfwise.core.errors import InputError
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.input_spec import InputSpec
 from halfwise.model.inputs.samples import Samples, load_samples
-from halfwise.model.inputs.spliced import spliced
 from halfwise.model.inputs.synthetic import vary
 from tests.support.messages import kinds
 from tests.support.sample_cases import F32, I64, IDS, IMAGE, TEXT, X, encoded, refused, x
@@ -376,14 +375,3 @@ def test_what_cannot_be_made_up(says: Says) -> None:
     says(refused([X], None, dims={"M": 2}))
     says(refused([IMAGE], None, dims={"M": 2}))
     says(refused([X], None, dims={"N": 0}))
-
-
-def test_tokens_and_their_masks_go_on_as_another_input_from_the_same_place() -> None:
-    first = {"ids": np.arange(10)[None], "mask": np.ones((1, 10), np.int64), "x": np.ones(3), "step": np.array([[5]])}
-    other = {"ids": np.arange(10, 20)[None], "mask": np.zeros((1, 10), np.int64), "x": np.zeros(3), "step": [[6]]}
-    joined = spliced(first, [other], rng=np.random.default_rng(0))
-    cut = int(joined["mask"].sum())
-    assert 0 < cut < 10
-    assert joined["ids"][0].tolist() == [*range(cut), *range(10 + cut, 20)]
-    assert joined["x"] is first["x"] and joined["step"] is first["step"]
-    assert spliced(first, [{**other, "ids": np.zeros((1, 7))}], rng=np.random.default_rng(0)) == first

@@ -21,10 +21,15 @@ def expert_cases() -> list[Case]:
     first, second = _f(experts, inner, D, scale=0.3), _f(experts, D, inner, scale=0.3)
     shares, biases = _f(B * S, experts), (_f(experts, inner), _f(experts, D))
     best = {"k": 2, "normalize_routing_weights": 1, "activation_type": "silu"}
+    paired = {"k": 2, "normalize_routing_weights": 1, "activation_type": "swiglu", "swiglu_fusion": 1}
+    limited = {**paired, "swiglu_limit": 0.5, "activation_alpha": 1.702, "activation_beta": 1.0}
+    gated = (_f(B, S, D), shares, _f(experts, 2 * inner, D, scale=0.3), _f(experts, 2 * inner), second, biases[1])
     flat = (_f(B * S, D), shares, first.transpose(0, 2, 1).copy(), None, second.transpose(0, 2, 1).copy())
     return [
         Case("experts", "MoE", (_f(B, S, D), shares, first, biases[0], second, biases[1]), best, weights=(2, 3, 4, 5)),
         Case("experts flat", "MoE", flat, {"k": 3, "activation_type": "gelu"}, weights=(2, 4)),
+        Case("experts gated", "MoE", gated, paired, weights=(2, 3, 4, 5)),
+        Case("experts limited", "MoE", gated, limited, weights=(2, 3, 4, 5)),
     ]
 
 

@@ -64,6 +64,7 @@ class NoteKind(Enum):
     UNSEEN_SCATTERS = "unseen-scatters"
     UNSEEN_SIZE = "unseen-size"
     UNSEEN_CHOICES = "unseen-choices"
+    UNSEEN_STREAMS = "unseen-streams"
     RUNS_SPENT = "runs-spent"
     BEST_SO_FAR = "best-so-far"
     RUNS_RAISED = "runs-raised"

@@ -43,6 +43,7 @@ _WARNINGS = frozenset(
         NoteKind.UNSEEN_SCATTERS,
         NoteKind.UNSEEN_SIZE,
         NoteKind.UNSEEN_CHOICES,
+        NoteKind.UNSEEN_STREAMS,
         NoteKind.BEST_SO_FAR,
         NoteKind.RUNS_SPENT,
         NoteKind.RUNS_RAISED,
@@ -133,6 +134,7 @@ CAUTIONS = frozenset(
         NoteKind.UNSEEN_SCATTERS,
         NoteKind.UNSEEN_SIZE,
         NoteKind.UNSEEN_CHOICES,
+        NoteKind.UNSEEN_STREAMS,
         NoteKind.SYNTHETIC,
     }
 )

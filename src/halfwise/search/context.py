@@ -67,9 +67,10 @@ class EvaluationContext:
             self._sites[key] = Sites(model, choices=choices)
         return self._sites[key]
 
-    def apart(self) -> EvaluationContext:
-        """For many inputs that are asked about once, by the first profile: what is held of them ends with it."""
-        return replace(self, references=self.references.apart(), also=(), _judges={}, _memories={})
+    def apart(self, known: Mapping[int, Mapping[str, Array]] | None = None) -> EvaluationContext:
+        """For many inputs that are asked about once, by the first profile: what is held of them ends with it. `known`
+        are FP32's answers to some of them."""
+        return replace(self, references=self.references.apart(known), also=(), _judges={}, _memories={})
 
     def repaired(self, model: Model, repairs: Sequence[tuple[Rule, Repair]]) -> tuple[Model, tuple[Repair, ...]]:
         """With the repairs made, and those that could be made. Of repairs that throw, one rule's loss is not the job's.

@@ -59,9 +59,10 @@ class References:
         """The same answers, of what is judged in the model of `sites` alone."""
         return References(sites, self._emulator, self._counter, self._original, self._known)
 
-    def apart(self) -> References:
-        """The same answers; what is asked of these is not known to those."""
-        return References(self._fp32.sites, self._emulator, self._counter, self._original, self._known)
+    def apart(self, known: Mapping[int, Mapping[str, NDArray[Any]]] | None = None) -> References:
+        """The same answers, and those that are `known`; what is asked of these is not known to those."""
+        given = {**self._known, **(known or {})}
+        return References(self._fp32.sites, self._emulator, self._counter, self._original, given)
 
     def of_form(self, sites: Sites) -> References:
         """What is right stays so, and the model is written otherwise."""

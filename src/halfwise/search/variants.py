@@ -99,9 +99,10 @@ def varied(sources: Sequence[Feed], known: tuple[Feed, ...], references: Referen
     those of another input where a choice decides."""
     rng, first, made = np.random.default_rng(seed), 1 + max(feed.id for feed in known), list[Feed]()
     given = [feed for feed in known if feed.source is None] if any(jumping(references.model)) else []
+    tokens = [spec.name for spec in references.model.inputs if spec.most > 1]
     for index, feed in enumerate(sources):
         others = [each for each in given if each.id != _origin(feed)]
-        made.append(Feed(first + index, spliced(vary(feed, rng=rng), others, rng=rng), _origin(feed)))
+        made.append(Feed(first + index, spliced(vary(feed, rng=rng), others, rng=rng, tokens=tokens), _origin(feed)))
     new = [each for each, feed in zip(made, sources, strict=True) if content_of(each) != content_of(feed)]
     return _running(new, references)
 

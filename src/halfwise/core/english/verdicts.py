@@ -31,6 +31,10 @@ VERDICTS = {
         "{count} of {inputs} inputs near those given miss the tolerance (error up to {bound:number} times the allowed "
         "one): {op} {subject!r} chooses between near equals."
     ),
+    NoteKind.UNSEEN_STREAMS: (
+        "{count} of {inputs} other streams of {steps} steps miss the tolerance (error up to {bound:number} times the "
+        "allowed one): {op} {subject!r} chooses between near equals."
+    ),
     NoteKind.UNSEEN_SIZE: (
         "The loudest input made louder, or the quietest quieter, misses the tolerance (error {bound:number} times the "
         "allowed one). Give the loudest and the quietest inputs that you expect."

@@ -28,6 +28,7 @@ __all__ = [
     "rollout_of",
     "told_of",
     "trajectories",
+    "trajectory",
 ]
 
 Array = NDArray[Any]
@@ -152,22 +153,30 @@ def trajectories(
     answers: dict[int, Arrays] = {}
     number = 0
     for window in windows(frames, rollout.steps, rollout.states):
-        steps = []
-        for feed, answer in carried(rollout, window, run):
-            steps.append(Feed(number, dict(feed)))
-            answers[number] = answer
-            number += 1
-        made.append(Trajectory(number, steps[-1].arrays, steps=tuple(steps), rollout=rollout))
-        answers[number] = answers[number - 1]
-        number += 1
+        found, told = trajectory(rollout, window, run, number)
+        made.append(found)
+        answers.update(told)
+        number = found.id + 1
     notes = [
         *(note for note in samples.notes if note.kind not in _OF_VARIANTS),
         *told_of(rollout, len(made), len(frames)),
     ]
     origin = "given" if samples.origin == "derived" else samples.origin
     held_out = made[1::2] or made
-    found = Samples(tuple(made[0::2]), tuple(held_out), "derived" if len(made) == 1 else origin, tuple(notes))
-    return found, answers
+    kind = "derived" if len(made) == 1 else origin
+    return Samples(tuple(made[0::2]), tuple(held_out), kind, tuple(notes)), answers
+
+
+def trajectory(
+    rollout: Rollout, window: Sequence[Arrays], run: Callable[[Arrays], Arrays], number: int
+) -> tuple[Trajectory, dict[int, Arrays]]:
+    """One, with what `run` gave, by the number of the feed: they are numbered from `number`, the trajectory last."""
+    fed = [
+        (Feed(number + index, dict(feed)), answer) for index, (feed, answer) in enumerate(carried(rollout, window, run))
+    ]
+    last, answer = fed[-1]
+    found = Trajectory(last.id + 1, last.arrays, steps=tuple(feed for feed, _ in fed), rollout=rollout)
+    return found, {**{feed.id: told for feed, told in fed}, found.id: answer}
 
 
 def told_of(rollout: Rollout, count: int, frames: int) -> Iterator[Note]:

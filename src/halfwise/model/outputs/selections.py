@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.model.families import COMPARISONS, PRODUCTS, RECURRENT
+from halfwise.model.families import COMPARISONS, PRODUCTS, RECURRENT, REDUCTIONS
 from halfwise.model.moving import Move, behind, movers
 
 __all__ = ["Choice", "Selection", "choice_of", "selections_behind"]
@@ -17,6 +17,7 @@ __all__ = ["Choice", "Selection", "choice_of", "selections_behind"]
 _SELECTORS = {"TopK": None, "Compress": None, "NonMaxSuppression": 0, "NonZero": 1, "Unique": 0}
 _ORDERS = COMPARISONS - {"Equal"}
 _CHOOSES = frozenset("ArgMax ArgMin".split())
+_SCATTERS = frozenset({"ScatterElements", "ScatterND"})
 _SIZES = frozenset({"ConstantOfShape", "Shape", "Size"})  # which no value of a float changes
 _MIXES = PRODUCTS | RECURRENT | {"Attention", "Einsum", "MultiHeadAttention", "Softmax"}
 _MOVED = movers(Move.SHAPE | Move.ORDER | Move.REPEAT)
@@ -53,17 +54,53 @@ def selections_behind(value: ir.Value) -> tuple[Selection, ...]:
 
 
 def _last_selectors(values: Sequence[ir.Value], *, light: bool = False) -> list[ir.Node]:
-    seen, found, pending = set[ir.Node](), list[ir.Node](), list(values)
+    """`light`: those whose rows are only moved or scaled since, by their values and not by their number."""
+    stops = _MIXES | _SIZES if light else frozenset[str]()
+    pending: list[tuple[ir.Value, frozenset[int]]] = [(value, frozenset()) for value in values]
+    seen, found = set[tuple[ir.Node, frozenset[int]]](), dict[ir.Node, None]()
     while pending:
-        node = pending.pop().producer()
-        if node is None or node in seen:
+        value, gone = pending.pop()  # axes that were summed over since
+        node = value.producer()
+        if node is None or (node, gone) in seen:
             continue
-        seen.add(node)
+        seen.add((node, gone))
         if _selects(node):
-            found.append(node)
-        elif not (light and node.op_type in _MIXES):
-            pending += [each for each in node.inputs if each is not None]
-    return found
+            found.update({} if _chosen_axis(node) in gone else {node: None})
+        elif node.op_type not in stops:
+            gone |= _reduced(node)
+            pending += [(each, gone) for each in _with_rows(node) if each is not None]
+    return list(found)
+
+
+def _chosen_axis(node: ir.Node) -> int | None:
+    """Of TopK: where what is gathered by it has an entry for each of those that it chose."""
+    made = node.outputs[0].shape if node.op_type == "TopK" else None
+    return None if made is None else node.attributes.get_int("axis", -1) % max(made.rank(), 1)
+
+
+def _reduced(node: ir.Node) -> frozenset[int]:
+    """The axes of its input that a reduction goes over, where they are stated and none is counted from an open end."""
+    if node.domain or node.op_type not in REDUCTIONS or node.inputs[0] is None:
+        return frozenset()
+    stored = node.inputs[1].const_value if len(node.inputs) > 1 and node.inputs[1] is not None else None
+    axes = node.attributes.get_ints("axes", ()) if stored is None else stored.numpy().reshape(-1).tolist()
+    shape = node.inputs[0].shape
+    if shape is not None:
+        axes = [axis % max(shape.rank(), 1) for axis in axes]
+    return frozenset(int(axis) for axis in axes if axis >= 0)
+
+
+def _with_rows(node: ir.Node) -> Sequence[ir.Value | None]:
+    """The inputs whose rows a node's results have. What a selection took is put back in its place by a scatter: the
+    rows are those of the tensor written to. Written one behind the other, they are rows of the result."""
+    if node.domain or node.op_type not in _SCATTERS or not _places_chosen(node.inputs[1]):
+        return node.inputs
+    return node.inputs[:1]
+
+
+def _places_chosen(indices: ir.Value | None) -> bool:
+    """Whether they are numbers that a selection gave, and not only as many."""
+    return indices is not None and bool(_last_selectors([indices], light=True))
 
 
 def _selects(node: ir.Node) -> bool:

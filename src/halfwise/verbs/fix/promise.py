@@ -7,20 +7,19 @@ from dataclasses import dataclass
 
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.inputs.feed import Feed
-from halfwise.model.inputs.rollout import Trajectory
 from halfwise.precision.decision import Decision
 from halfwise.search.held_out import Decided
 from halfwise.search.judge import Measured, chance
 from halfwise.search.jumps import jumping
-from halfwise.search.near_choices import TRIALS, wavering
 from halfwise.search.overflows import may_overflow
 from halfwise.search.run_counter import Untried
 from halfwise.search.unseen_bound import bound_alone, inputs_wanted
-from halfwise.search.variants import DOUBT, JUDGED, in_order, of_few, of_other_size, varied, worth_variants
+from halfwise.search.variants import DOUBT, JUDGED, of_few, of_other_size, worth_variants
 from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.document import PromiseRecord
 from halfwise.verbs.fix.model_inputs import indexing
 from halfwise.verbs.fix.prepare import Prepared
+from halfwise.verbs.fix.turned_choices import turned_choices
 
 __all__ = ["Promise", "promise_of"]
 
@@ -90,9 +89,9 @@ def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured, *, run
     if bound > 1.0:
         stream = prepared.request.rollout
         return Promise(bound, inputs_wanted(ratios, margin), steps=0 if stream is None else stream.steps)
-    turned = _turned(prepared, decided, decision, variants) if runs else None
+    turned = turned_choices(prepared, decided, decision, variants) if runs else None
     if turned is not None:
-        return turned
+        return Promise(min(turned.bound, FARTHEST), 0, turned=turned.told(FARTHEST))
     if not runs or (bound <= DOUBT and not may_overflow(decided.sites, candidate.statistics)):
         return Promise(bound, 0)  # far from the tolerance, and no value is near the format's limits
     louder = _resized(prepared, decided, decision) * relaxed * (1.0 + margin)
@@ -108,30 +107,6 @@ def _near(prepared: Prepared, decided: Decided) -> tuple[Feed, ...]:
     if not wanted or not counter.free(looked, Untried.VARIANTS):
         return ()
     return of_few(decided.samples, prepared.context.references)
-
-
-def _turned(prepared: Prepared, decided: Decided, decision: Decision, known: tuple[Feed, ...]) -> Promise | None:
-    """The inputs that miss since a choice between near equals turns, of as many as would show it; None where none does,
-    and where no number that a choice compares has an error. A measure of the user's is asked about none of them."""
-    context, given = prepared.context, in_order(decided.samples)
-    missing = TRIALS - len(given)
-    made_up = decided.samples.origin != "given" or any(isinstance(feed, Trajectory) for feed in given)
-    if made_up or missing <= 0 or context.question.own_metric is not None:
-        return None
-    node = wavering(decision, context.emulator, given[0], context.counter)
-    if node is None or not context.counter.free(2 * missing, Untried.VARIANTS):
-        return None
-    sources, found = [given[index % len(given)] for index in range(missing)], list[float]()
-    for start in range(0, missing, JUDGED):  # of large inputs few are held at a time
-        apart = context.apart()
-        some = varied(sources[start : start + JUDGED], (*given, *known), apart.references, seed=TRIALS + start)
-        found += apart.judge(decided.sites, some).measure(decision.assignment).ratios if some else ()
-    missed = [ratio * prepared.relaxed for ratio in found if not ratio * prepared.relaxed <= 1.0]
-    if not missed:
-        return None
-    bound, count, op = min(max(missed), FARTHEST), len(missed), node.op_type
-    told = Note.of(NoteKind.UNSEEN_CHOICES, node.name or "", count=count, inputs=len(found), bound=bound, op=op)
-    return Promise(bound, 0, turned=told)
 
 
 def _resized(prepared: Prepared, decided: Decided, decision: Decision) -> float:
