@@ -62,7 +62,7 @@ class Sets:
         self.model = model
         self.measured: dict[frozenset[ir.Node], Measured] = {}
         self._one_known: dict[frozenset[ir.Node], float] = {}  # runs of single samples that an earlier job counted
-        self._worst = ""  # the profile under which the set measured last did worst, where there are several
+        self._worst: dict[frozenset[ir.Node], str] = {}  # of several profiles, the one under which a set did worst
         self._hardest: dict[int, tuple[int, float]] = {}  # by sample: the step of the largest finite error of any set
 
     def measure(self, keep: frozenset[ir.Node]) -> Measured:
@@ -70,7 +70,7 @@ class Sets:
         if keep not in self.measured:
             key = self.key("measure", *sorted(n.name or "" for n in keep))
             known = self.journal.get(key, SetEntry, lambda entry: entry.of(len(self.judge.feeds)))
-            self.measured[keep] = self._run(keep, key) if known is None else self._known(known, key)
+            self.measured[keep] = self._run(keep, key) if known is None else self._known(keep, known, key)
             for index, ratio in enumerate(self.measured[keep].ratios):
                 self._remember(keep, index, ratio)
         return self.measured[keep]
@@ -86,7 +86,7 @@ class Sets:
         if hardest := tuple(map(_hardest, found.steps)):
             entry["hardest"] = [[step, str(ratio)] for step, ratio in hardest]
         if self.judge.also:
-            entry["worst"] = self._worst = self.judge.hardest(self.assignment(keep))
+            entry["worst"] = self._worst[keep] = self.judge.hardest(self.assignment(keep))
         self.journal.put(key, {**entry, **self._counted(self.counter.samples - before)})
         self._harder(hardest)
         return found
@@ -95,10 +95,11 @@ class Sets:
         """For the journal: what a measurement took, and all by then."""
         return {"runs": runs, "until": self.counter.samples}
 
-    def _known(self, known: SetEntry, key: str) -> Measured:
+    def _known(self, keep: frozenset[ir.Node], known: SetEntry, key: str) -> Measured:
         self.counter.remember(*self.journal.runs(key))
         self._harder(known.hardest)
-        self._worst = known.worst or self._worst
+        if known.worst:
+            self._worst[keep] = known.worst
         return Measured(
             known.loads,
             known.outputs,
@@ -126,10 +127,10 @@ class Sets:
     def _foretold(self, keep: frozenset[ir.Node], index: int, target: float) -> Trial:
         """As this sample tells; of several profiles, as the one tells that did worst before, on all samples if it has
         to."""
-        if not self._worst:
+        profile, decision = next(reversed(self._worst.values()), None), self.assignment(keep)
+        if profile is None:
             ratio = self.measure_one(keep, index)
             return Trial(ratio, ratio)
-        profile, decision = self._worst, self.assignment(keep)
         key = self.key("tried", profile, index, target, *sorted(n.name or "" for n in keep))
         if (known := self.journal.get(key, TrialEntry)) is not None:
             runs, until = self.journal.runs(key)
