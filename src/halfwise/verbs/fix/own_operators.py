@@ -10,7 +10,7 @@ import onnx_ir as ir
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
-from halfwise.core.targets import Target
+from halfwise.core.targets import Target, Typing
 from halfwise.core.wording import listed
 from halfwise.model.contrib.decompose import WRITTEN, is_own
 from halfwise.model.contrib.kernels import narrow_kernel
@@ -18,6 +18,7 @@ from halfwise.model.contrib.schemas import BLOCKED_DOMAIN, is_known
 from halfwise.model.contrib.writer import dims_of, whole
 from halfwise.model.float_weights import reads_quantised, with_float_weights
 from halfwise.model.model import Model
+from halfwise.repair.block_weights import with_block_weights
 from halfwise.repair.lower import lowered
 from halfwise.repair.needed_constants import with_needed_constants
 
@@ -36,7 +37,10 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
     def unread(node: ir.Node) -> bool:
         return is_own(node) and node.op_type not in reads and (not node.domain or is_known(node.op_type, node.domain))
 
-    found = lowered(model, unread)
+    typed = target.typing is Typing.STRONG  # else types are not the model's alone
+    types = target.runtime.block_types(target.span) if typed else ()
+    packed = with_block_weights(model, types, target.runtime.negative_scales)
+    found = lowered(packed.model, unread)
     if found.left:
         nodes = [model.node_by_name[name] for name in found.left if name in model.node_by_name]
         ops = listed(list(dict.fromkeys(node.op_type for node in nodes)), 4, str)
@@ -44,7 +48,8 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
             f"{target.title} does not read {ops} (node {found.left[0]!r}), which only ONNX Runtime has: give the model "
             "before ONNX Runtime's optimizer, or --target ort-cuda"
         )
-    notes = (Note.of(NoteKind.OWN_NOT_READ, target.title, ops=list(found.written)),) if found.written else ()
+    written = list(dict.fromkeys((*packed.written, *found.written)))
+    notes = (Note.of(NoteKind.OWN_NOT_READ, target.title, ops=written),) if written else ()
     model, told = _standard_read_by(target, found.model)
     model, stored = _quantised_read_by(target, model)
     return model, (*notes, *told, *stored)

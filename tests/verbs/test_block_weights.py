@@ -1,0 +1,177 @@
+"""Packed weights of ONNX Runtime's operators for TensorRT: as small as they are, and with the same numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from halfwise.compiler import rtx
+from halfwise.core.notes import NoteKind
+from halfwise.core.targets import Target
+from halfwise.model.model import Model, load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.fix.own_operators import read_by
+from tests.model.test_contrib import session
+from tests.models.build import model, node, value
+from tests.models.contrib_cases import DOMAIN
+from tests.support.deployed import needs_rtx
+from tests.support.messages import only
+
+Array = NDArray[Any]
+ROWS, COLUMNS, BLOCK = 24, 64, 16
+SHAPE = (ROWS, COLUMNS // BLOCK, BLOCK)
+X = np.random.default_rng(7).standard_normal((2, 5, COLUMNS)).astype(np.float32)
+TARGETS = ("rtx-1.7", "trt-10.9")
+
+
+def packed(numbers: Array, bits: int) -> Array:
+    """The first number in the lowest bits of a byte."""
+    digits = np.unpackbits(numbers.astype(np.uint8)[..., None], axis=-1, bitorder="little")[..., :bits]
+    return np.packbits(digits.reshape(*numbers.shape[:-1], -1), axis=-1, bitorder="little")
+
+
+def scales_of(kind: str) -> Array:
+    rng = np.random.default_rng(3)
+    scales = rng.uniform(0.01, 0.1, SHAPE[:2])
+    if kind != "positive":
+        scales *= rng.choice([-1, 1], SHAPE[:2])
+    if kind == "zero":
+        scales[::5, 1] = 0
+    return scales.astype(np.float32)
+
+
+def zeros_of(kind: str, bits: int) -> Array:
+    rng = np.random.default_rng(4)
+    if kind == "floats":
+        return rng.uniform(0, 1 << bits, SHAPE[:2]).astype(np.float32)
+    return rng.integers(0, 1 << bits, SHAPE[:2]) if kind == "whole" else np.full(SHAPE[:2], 1 << (bits - 1))
+
+
+def weights(bits: int, scales: str, zeros: str, rows: int = ROWS) -> tuple[Array, list[onnx.TensorProto]]:
+    """The matrix (rows, columns) by itself, and what a file holds of it."""
+    numbers = np.random.default_rng(5).integers(0, 1 << bits, SHAPE)
+    factors, points = scales_of(scales), zeros_of(zeros, bits)
+    matrix = (numbers - points[..., None].astype(np.float64)) * factors[..., None]
+    held = [numpy_helper.from_array(packed(numbers, bits), "w"), numpy_helper.from_array(factors, "s")]
+    if zeros == "floats":
+        held.append(numpy_helper.from_array(points, "z"))
+    elif zeros == "whole":
+        held.append(numpy_helper.from_array(packed(points, bits), "z"))
+    return matrix.reshape(rows, COLUMNS), held
+
+
+def product(bits: int, scales: str, zeros: str) -> tuple[Array, onnx.ModelProto]:
+    """x times it, and a bias; what that is, and the model."""
+    matrix, held = weights(bits, scales, zeros)
+    bias = np.linspace(-1, 1, ROWS).astype(np.float32)
+    names = ["x", "w", "s", "z" if len(held) > 2 else "", "", "b"]
+    made = helper.make_node(
+        "MatMulNBits", names, ["y"], "m", domain=DOMAIN, K=COLUMNS, N=ROWS, bits=bits, block_size=BLOCK
+    )
+    held.append(numpy_helper.from_array(bias, "b"))
+    shapes = (["n", 5, COLUMNS], ["n", 5, ROWS])
+    return X @ matrix.T + bias, own(model([made], [value("x", shape=shapes[0])], [value("y", shape=shapes[1])], held))
+
+
+def own(proto: onnx.ModelProto) -> onnx.ModelProto:
+    proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    return proto
+
+
+def table(bits: int, scales: str, zeros: str) -> tuple[Array, onnx.ModelProto]:
+    """Rows of it, for the products' input: what they are, and the model."""
+    matrix, held = weights(bits, scales, zeros)
+    held[0] = numpy_helper.from_array(numpy_helper.to_array(held[0]).reshape(ROWS, -1), "w")
+    names = ["w", "ids", "s", "z"][: len(held) + 1]
+    made = helper.make_node(
+        "GatherBlockQuantized",
+        names,
+        ["g"],
+        "m",
+        domain=DOMAIN,
+        gather_axis=0,
+        quantize_axis=1,
+        bits=bits,
+        block_size=BLOCK,
+    )
+    nodes = [made, node("Mul", "g x", "y")]
+    ends = [value("ids", TensorProto.INT64, ["n", 5]), value("x", shape=["n", 5, COLUMNS])]
+    return matrix[IDS] * X, own(model(nodes, ends, [value("y", shape=["n", 5, COLUMNS])], held))
+
+
+IDS = np.random.default_rng(6).integers(0, ROWS, (2, 5))
+ZEROS = ("none", "whole", "floats")
+KINDS = [(scales, zeros) for scales in ("positive", "signed", "zero") for zeros in ZEROS]
+
+
+def answers(given: onnx.ModelProto | Model) -> Array:
+    proto = typed_proto(Assignment(Sites(given), {})) if isinstance(given, Model) else given
+    asked = {"x": X, "ids": IDS}
+    return np.asarray(session(proto).run(None, {each.name: asked[each.name] for each in proto.graph.input})[0])
+
+
+def is_close(found: Array, exact: Array) -> bool:
+    return bool(np.linalg.norm(found - exact) <= 1e-6 * np.linalg.norm(exact))
+
+
+def sizes(read: Model) -> int:
+    return sum(each.const_value.nbytes for each in read.graph.initializers.values() if each.const_value is not None)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("bits", [2, 4])
+@pytest.mark.parametrize(("scales", "zeros"), KINDS)
+def test_a_product_with_packed_weights_is_the_same(target: str, bits: int, scales: str, zeros: str) -> None:
+    exact, proto = product(bits, scales, zeros)
+    given = load(proto)
+    read, _ = read_by(Target.parse(target), given)
+    assert {"INT4"} == {
+        each.dtype.name for each in read.graph.initializers.values() if each.name and "numbers" in each.name
+    }
+    assert is_close(answers(read), exact) and is_close(answers(given), exact)
+
+
+@pytest.mark.parametrize(("scales", "zeros"), KINDS)
+def test_tensorrt_rtx_reads_packed_weights_of_a_byte(scales: str, zeros: str) -> None:
+    exact, proto = product(8, scales, zeros)
+    read, _ = read_by(Target.parse("rtx-1.7"), load(proto))
+    assert "INT8" in {each.dtype.name for each in read.graph.initializers.values() if each.dtype}
+    assert is_close(answers(read), exact)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize(("scales", "zeros"), [kind for kind in KINDS if kind[1] != "floats"])
+def test_rows_of_a_packed_table_are_the_same(target: str, bits: int, scales: str, zeros: str) -> None:
+    exact, proto = table(bits, scales, zeros)
+    read, _ = read_by(Target.parse(target), load(proto))
+    assert is_close(answers(read), exact)
+
+
+@pytest.mark.parametrize("zeros", ["none", "whole"])
+def test_symmetric_weights_are_bit_by_bit_the_same(zeros: str) -> None:
+    exact, proto = product(2 if zeros == "whole" else 4, "signed", zeros)
+    read, _ = read_by(Target.parse("rtx-1.7"), load(proto))
+    assert [each.op_type for each in read.nodes] == ["DequantizeLinear", "Transpose", "MatMul", "Add"]
+
+
+@needs_rtx
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize(("scales", "zeros"), KINDS)
+def test_tensorrt_rtx_builds_it(bits: int, scales: str, zeros: str, tmp_path: Path) -> None:
+    for name, made in (("product", product), ("table", table))[: 1 if zeros == "floats" else 2]:
+        read, _ = read_by(Target.parse("rtx-1.7"), load(made(bits, scales, zeros)[1]))
+        path = tmp_path / f"{name}.onnx"
+        onnx.save(typed_proto(Assignment(Sites(read), {})), path)
+        shapes = {"x": X.shape, "ids": IDS.shape}
+        profiles = {each.name: (shapes[each.name],) * 3 for each in read.inputs}
+        assert rtx.build(path, profiles=profiles, time_limit_s=120, tf32=False).engine_bytes
