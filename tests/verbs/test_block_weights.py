@@ -18,6 +18,7 @@ from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
+from halfwise.repair.block_weights import with_block_weights
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.own_operators import read_by
 from tests.model.test_contrib import session
@@ -56,30 +57,30 @@ def zeros_of(kind: str, bits: int) -> Array:
     return rng.integers(0, 1 << bits, SHAPE[:2]) if kind == "whole" else np.full(SHAPE[:2], 1 << (bits - 1))
 
 
-def weights(bits: int, scales: str, zeros: str, rows: int = ROWS) -> tuple[Array, list[onnx.TensorProto]]:
+def weights(bits: int, scales: str, zeros: str) -> tuple[Array, list[onnx.TensorProto]]:
     """The matrix (rows, columns) by itself, and what a file holds of it."""
     numbers = np.random.default_rng(5).integers(0, 1 << bits, SHAPE)
     factors, points = scales_of(scales), zeros_of(zeros, bits)
     matrix = (numbers - points[..., None].astype(np.float64)) * factors[..., None]
-    held = [numpy_helper.from_array(packed(numbers, bits), "w"), numpy_helper.from_array(factors, "s")]
+    kept = [numpy_helper.from_array(packed(numbers, bits), "w"), numpy_helper.from_array(factors, "s")]
     if zeros == "floats":
-        held.append(numpy_helper.from_array(points, "z"))
+        kept.append(numpy_helper.from_array(points, "z"))
     elif zeros == "whole":
-        held.append(numpy_helper.from_array(packed(points, bits), "z"))
-    return matrix.reshape(rows, COLUMNS), held
+        kept.append(numpy_helper.from_array(packed(points, bits), "z"))
+    return matrix.reshape(ROWS, COLUMNS), kept
 
 
 def product(bits: int, scales: str, zeros: str) -> tuple[Array, onnx.ModelProto]:
     """x times it, and a bias; what that is, and the model."""
-    matrix, held = weights(bits, scales, zeros)
+    matrix, kept = weights(bits, scales, zeros)
     bias = np.linspace(-1, 1, ROWS).astype(np.float32)
-    names = ["x", "w", "s", "z" if len(held) > 2 else "", "", "b"]
+    names = ["x", "w", "s", "z" if len(kept) > 2 else "", "", "b"]
     made = helper.make_node(
         "MatMulNBits", names, ["y"], "m", domain=DOMAIN, K=COLUMNS, N=ROWS, bits=bits, block_size=BLOCK
     )
-    held.append(numpy_helper.from_array(bias, "b"))
+    kept.append(numpy_helper.from_array(bias, "b"))
     shapes = (["n", 5, COLUMNS], ["n", 5, ROWS])
-    return X @ matrix.T + bias, own(model([made], [value("x", shape=shapes[0])], [value("y", shape=shapes[1])], held))
+    return X @ matrix.T + bias, own(model([made], [value("x", shape=shapes[0])], [value("y", shape=shapes[1])], kept))
 
 
 def own(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -89,9 +90,9 @@ def own(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def table(bits: int, scales: str, zeros: str) -> tuple[Array, onnx.ModelProto]:
     """Rows of it, for the products' input: what they are, and the model."""
-    matrix, held = weights(bits, scales, zeros)
-    held[0] = numpy_helper.from_array(numpy_helper.to_array(held[0]).reshape(ROWS, -1), "w")
-    names = ["w", "ids", "s", "z"][: len(held) + 1]
+    matrix, kept = weights(bits, scales, zeros)
+    kept[0] = numpy_helper.from_array(numpy_helper.to_array(kept[0]).reshape(ROWS, -1), "w")
+    names = ["w", "ids", "s", "z"][: len(kept) + 1]
     made = helper.make_node(
         "GatherBlockQuantized",
         names,
@@ -105,7 +106,7 @@ def table(bits: int, scales: str, zeros: str) -> tuple[Array, onnx.ModelProto]:
     )
     nodes = [made, node("Mul", "g x", "y")]
     ends = [value("ids", TensorProto.INT64, ["n", 5]), value("x", shape=["n", 5, COLUMNS])]
-    return matrix[IDS] * X, own(model(nodes, ends, [value("y", shape=["n", 5, COLUMNS])], held))
+    return matrix[IDS] * X, own(model(nodes, ends, [value("y", shape=["n", 5, COLUMNS])], kept))
 
 
 IDS = np.random.default_rng(6).integers(0, ROWS, (2, 5))
@@ -123,8 +124,14 @@ def is_close(found: Array, exact: Array) -> bool:
     return bool(np.linalg.norm(found - exact) <= 1e-6 * np.linalg.norm(exact))
 
 
-def sizes(read: Model) -> int:
-    return sum(each.const_value.nbytes for each in read.graph.initializers.values() if each.const_value is not None)
+def held(model: Model | onnx.ModelProto) -> dict[str, int]:
+    """The bytes of its weights, by their type."""
+    graph = (load(model) if isinstance(model, onnx.ModelProto) else model).graph
+    found: dict[str, int] = {}
+    for each in (one.const_value for one in graph.initializers.values()):
+        if each is not None and each.dtype.name != "INT64":
+            found[each.dtype.name] = found.get(each.dtype.name, 0) + each.nbytes
+    return found
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -134,9 +141,7 @@ def test_a_product_with_packed_weights_is_the_same(target: str, bits: int, scale
     exact, proto = product(bits, scales, zeros)
     given = load(proto)
     read, _ = read_by(Target.parse(target), given)
-    assert {"INT4"} == {
-        each.dtype.name for each in read.graph.initializers.values() if each.name and "numbers" in each.name
-    }
+    assert held(read)["INT4"] == ROWS * COLUMNS // 2 and "UINT8" not in held(read)
     assert is_close(answers(read), exact) and is_close(answers(given), exact)
 
 
@@ -144,7 +149,7 @@ def test_a_product_with_packed_weights_is_the_same(target: str, bits: int, scale
 def test_tensorrt_rtx_reads_packed_weights_of_a_byte(scales: str, zeros: str) -> None:
     exact, proto = product(8, scales, zeros)
     read, _ = read_by(Target.parse("rtx-1.7"), load(proto))
-    assert "INT8" in {each.dtype.name for each in read.graph.initializers.values() if each.dtype}
+    assert held(read)["INT8"] == ROWS * COLUMNS
     assert is_close(answers(read), exact)
 
 
@@ -157,11 +162,72 @@ def test_rows_of_a_packed_table_are_the_same(target: str, bits: int, scales: str
     assert is_close(answers(read), exact)
 
 
-@pytest.mark.parametrize("zeros", ["none", "whole"])
-def test_symmetric_weights_are_bit_by_bit_the_same(zeros: str) -> None:
-    exact, proto = product(2 if zeros == "whole" else 4, "signed", zeros)
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_symmetric_weights_are_bit_by_bit_the_same(bits: int) -> None:
+    """Nothing is added, and a number times its scale is what ONNX Runtime multiplies with."""
+    _, proto = product(bits, "positive", "none")
     read, _ = read_by(Target.parse("rtx-1.7"), load(proto))
     assert [each.op_type for each in read.nodes] == ["DequantizeLinear", "Transpose", "MatMul", "Add"]
+    numbers, scales = (value.const_value.numpy() for value in read.nodes[0].inputs if value and value.const_value)
+    given = np.random.default_rng(5).integers(0, 1 << bits, SHAPE).astype(np.float32) - (1 << (bits - 1))
+    assert np.array_equal(
+        numbers.astype(np.float32) * np.repeat(scales, BLOCK, 1),
+        (given * scales_of("positive")[..., None]).reshape(ROWS, COLUMNS),
+    )
+
+
+@pytest.mark.parametrize("target", ["trt-8.6", "trt-9.3", "trt-10.9+weak"])
+def test_what_reads_no_scales_of_blocks_is_given_floats(target: str) -> None:
+    exact, proto = product(4, "positive", "whole")
+    read, _ = read_by(Target.parse(target), load(proto))
+    assert set(held(read)) == {"FLOAT"} and is_close(answers(read), exact)
+
+
+@pytest.mark.parametrize("broken", ["groups", "ends within a block", "open rank"])
+def test_weights_in_another_order_are_not_taken_for_blocks(broken: str) -> None:
+    _, proto = product(4, "positive", "none")
+    made = proto.graph.node[0]
+    if broken == "groups":
+        made.input[4] = "order"
+        proto.graph.initializer.append(numpy_helper.from_array(np.arange(COLUMNS, dtype=np.int32), "order"))
+    elif broken == "open rank":
+        proto.graph.input[0].type.tensor_type.ClearField("shape")
+    else:
+        next(each for each in made.attribute if each.name == "K").i = COLUMNS - 3
+    assert not with_block_weights(load(proto), ("INT4",), ()).written
+
+
+def chain(bits: int, zeros: str) -> onnx.ModelProto:
+    """A table and two products, all of the same weight."""
+    _, kept = weights(bits, "signed", zeros)
+    packed_rows = numpy_helper.from_array(numpy_helper.to_array(kept[0]).reshape(ROWS, -1), "w2")
+    points = ["z"] if len(kept) > 2 else []
+    own_block = {"domain": DOMAIN, "bits": bits, "block_size": BLOCK}
+    nodes = [
+        helper.make_node(
+            "GatherBlockQuantized", ["w2", "ids", "s", *points], ["g"], "t", gather_axis=0, quantize_axis=1, **own_block
+        ),
+        node("Tanh", "g", "h"),
+        helper.make_node("MatMulNBits", ["h", "w", "s", *points], ["y"], "m", K=COLUMNS, N=ROWS, **own_block),
+    ]
+    ends = [value("ids", TensorProto.INT64, ["n", 5])]
+    return own(model(nodes, ends, [value("y", shape=["n", 5, ROWS])], [*kept, packed_rows]))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("bits", [2, 4])
+@pytest.mark.parametrize("zeros", ["none", "whole"])
+def test_the_written_model_is_right_and_holds_no_more(bits: int, zeros: str, target: str, tmp_path: Path) -> None:
+    feeds = [{"ids": np.random.default_rng(each).integers(0, ROWS, (2, 5))} for each in range(4)]
+    proto = chain(bits, zeros)
+    result = fix(proto, feeds, target=target, out=tmp_path)
+    assert result.met and not result.fp32_nodes and result.typed is not None
+    assert only(result.notes, NoteKind.OWN_NOT_READ).values["ops"] == ["GatherBlockQuantized", "MatMulNBits"]
+    typed = onnx.load(result.typed.path)
+    assert sum(held(typed).values()) <= sum(held(proto).values()) * (1 if bits == 4 else 2)
+    for feed in feeds:
+        found, exact = (session(each).run(None, feed)[0] for each in (typed, proto))
+        assert np.linalg.norm(found - exact) <= 5e-3 * np.linalg.norm(exact)
 
 
 @needs_rtx

@@ -60,11 +60,12 @@ class _Blocks:
         self._held: dict[tuple[object, ...], ir.Value] = {}
 
     def put(self, node: ir.Node, packed: Packed) -> None:
-        signed = packed.type.name in self._negative
-        numbers = self._weight(node, packed, "numbers", partial(packed.numbers, signed=signed))
-        scales = self._weight(node, packed, "scales", partial(packed.factors, signed=signed))
+        signed, steps = packed.type.name in self._negative, (packed.scales, packed.block, packed.bits)
+        by_zeros = (*steps, packed.zeros, packed.words.dtype)
+        numbers = self._weight(node, "numbers", (*by_zeros, packed.words), partial(packed.numbers, signed=signed))
+        scales = self._weight(node, "scales", steps, partial(packed.factors, signed=signed))
         shift = packed.shifts(signed=signed)
-        shifts = None if shift is None else self._weight(node, packed, "shifts", lambda: shift)
+        shifts = None if shift is None else self._weight(node, "shifts", by_zeros, lambda: shift)
         write, inputs = self._steps.writer(node), inputs_of(node)
         weight = write.op("DequantizeLinear", numbers.name or "", scales.name or "", axis=1, block_size=packed.block)
         name = "" if shifts is None else shifts.name or ""
@@ -72,8 +73,10 @@ class _Blocks:
         result = made(write, inputs, weight, name, packed)
         self._steps.put(write, {0: result}, [value for value in (numbers, scales, shifts) if value is not None])
 
-    def _weight(self, node: ir.Node, packed: Packed, word: str, make: Callable[[], ir.TensorProtocol]) -> ir.Value:
-        key = (word, packed.words, packed.scales, packed.zeros, packed.block, packed.bits)
+    def _weight(
+        self, node: ir.Node, word: str, made_of: tuple[object, ...], make: Callable[[], ir.TensorProtocol]
+    ) -> ir.Value:
+        key = (word, *made_of)
         if key not in self._held:
             self._held[key] = self._steps.hold(node, word, make())
         return self._held[key]
