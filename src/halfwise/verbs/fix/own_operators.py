@@ -19,6 +19,7 @@ from halfwise.model.contrib.writer import dims_of, whole
 from halfwise.model.float_weights import reads_quantised, with_float_weights
 from halfwise.model.model import Model
 from halfwise.repair.block_weights import with_block_weights
+from halfwise.repair.integer_weights import with_integer_weights
 from halfwise.repair.lower import lowered
 from halfwise.repair.needed_constants import with_needed_constants
 
@@ -45,8 +46,8 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
         nodes = [model.node_by_name[name] for name in found.left if name in model.node_by_name]
         ops = listed(list(dict.fromkeys(node.op_type for node in nodes)), 4, str)
         raise InputError(
-            f"{target.title} does not read {ops} (node {found.left[0]!r}), which only ONNX Runtime has: give the model "
-            "before ONNX Runtime's optimizer, or --target ort-cuda"
+            f"{target.title} does not read {ops} (node {found.left[0]!r}), which only ONNX Runtime has: export the "
+            "model without ONNX Runtime's optimizer and onnxruntime-genai, or use --target ort-cuda"
         )
     written = list(dict.fromkeys((*packed.written, *found.written)))
     notes = (Note.of(NoteKind.OWN_NOT_READ, target.title, ops=written),) if written else ()
@@ -84,6 +85,7 @@ def _quantised_read_by(target: Target, model: Model) -> tuple[Model, tuple[Note,
     types = target.runtime.quantised_types(target.span)
     if types is None:
         return model, ()
+    model = with_integer_weights(model, types)
     found = with_float_weights(model, types)
     if found.stored:
         first, count = found.stored[0], len(found.stored)
