@@ -10,6 +10,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from halfwise.compiler import rtx
 from halfwise.core.notes import NoteKind
@@ -24,8 +25,9 @@ from halfwise.verbs.fix.own_operators import read_by
 from tests.model.test_contrib import session
 from tests.models.build import model, node, value
 from tests.models.contrib_cases import DOMAIN
+from tests.models.quantised import whole
 from tests.support.deployed import needs_rtx
-from tests.support.messages import only
+from tests.support.messages import kinds, only
 
 Array = NDArray[Any]
 ROWS, COLUMNS, BLOCK = 24, 64, 16
@@ -228,6 +230,57 @@ def test_the_written_model_is_right_and_holds_no_more(bits: int, zeros: str, tar
     for feed in feeds:
         found, exact = (session(each).run(None, feed)[0] for each in (typed, proto))
         assert np.linalg.norm(found - exact) <= 5e-3 * np.linalg.norm(exact)
+
+
+def dequantised(kind: int, scales: str, zeros: bool) -> tuple[Array, onnx.ModelProto]:
+    """x times a weight of 4 bits in ONNX's own operators, and a bias."""
+    rng, least = np.random.default_rng(8), 0 if kind == TensorProto.UINT4 else -8
+    numbers = rng.integers(least, least + 16, (COLUMNS, ROWS))
+    factors = np.ascontiguousarray(scales_of(scales).T)
+    points = rng.integers(least, least + 16, factors.shape) if zeros else np.zeros(factors.shape, np.int64)
+    kept = [whole("w", numbers, kind), numpy_helper.from_array(factors, "s")]
+    kept += [whole("z", points, kind)] if zeros else []
+    nodes = [
+        node("DequantizeLinear", "w s z" if zeros else "w s", "v", axis=0, block_size=BLOCK),
+        node("MatMul", "x v", "p"),
+        node("Add", "p b", "y"),
+    ]
+    kept.append(numpy_helper.from_array(np.linspace(-1, 1, ROWS).astype(np.float32), "b"))
+    wide = [np.repeat(each.astype(np.float64), BLOCK, 0) for each in (points, factors)]
+    matrix = (numbers - wide[0]) * wide[1]
+    exact = X @ matrix + np.linspace(-1, 1, ROWS)
+    ends = [value("x", shape=["n", 5, COLUMNS])], [value("y", shape=["n", 5, ROWS])]
+    return exact, model(nodes, *ends, kept, opset=21, ir_version=10)
+
+
+BLOCKED = [
+    (kind, scales, zeros)
+    for kind in (TensorProto.UINT4, TensorProto.INT4)
+    for scales in ("positive", "signed", "zero")
+    for zeros in (False, True)
+]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("kind", "scales", "zeros"), BLOCKED)
+def test_weights_of_4_bits_about_other_zero_points_stay_small(kind: int, scales: str, zeros: bool, target: str) -> None:
+    exact, proto = dequantised(kind, scales, zeros)
+    read, notes = read_by(Target.parse(target), load(proto))
+    assert held(read)["INT4"] == ROWS * COLUMNS // 2 and not notes
+    made = next(each for each in read.nodes if each.op_type == "DequantizeLinear")
+    factors = made.inputs[1].const_value.numpy() if made.inputs[1] and made.inputs[1].const_value else np.zeros(1)
+    assert len(made.inputs) == 2 and factors.all() and (target == "rtx-1.7" or (factors > 0).all())
+    plain = ReferenceEvaluator(typed_proto(Assignment(Sites(read), {})))  # ONNX Runtime would multiply in INT8
+    assert is_close(np.asarray(plain.run(None, {"x": X})[0]), exact)
+
+
+@needs_rtx
+@pytest.mark.parametrize(("kind", "scales", "zeros"), BLOCKED)
+def test_tensorrt_rtx_builds_weights_of_4_bits(kind: int, scales: str, zeros: bool, tmp_path: Path) -> None:
+    _, proto = dequantised(kind, scales, zeros)
+    result = fix(proto, [{"x": X}, {"x": X[::-1].copy()}], target="rtx-1.7", out=tmp_path)
+    assert result.met and NoteKind.COMPILED_ALL_NARROW in kinds(result.notes)
+    assert result.typed is not None and held(onnx.load(result.typed.path))["INT4"] == ROWS * COLUMNS // 2
 
 
 @needs_rtx

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from halfwise.model.contrib.steps_products import unpacked
 from halfwise.model.contrib.writer import dims_of, whole
 
-__all__ = ["Packed", "packed_product", "packed_table"]
+__all__ = ["Packed", "four_bits", "packed_product", "packed_table", "positive"]
 
 Array = NDArray[Any]
 
@@ -58,7 +58,7 @@ class Packed:
         def made() -> ir.TensorProtocol:
             given, scales = _bytes(self.words).reshape(self.rows, self.blocks, -1), self._scales
             if self.bits == 2:
-                return _four_bits(self._wide(given, signed=signed), self._shape)
+                return four_bits(self._wide(given, signed=signed), self._shape)
             turned = given ^ np.uint8(self._middles)
             if not signed:
                 turned[scales < 0] ^= np.uint8(_ALL_BITS)
@@ -73,11 +73,7 @@ class Packed:
         """The scales, (rows, blocks)."""
 
         def made() -> ir.TensorProtocol:
-            scales = self._scales if signed else np.abs(self._scales)
-            if not scales.all():  # of a block of zeros any scale will do, but 0, which is refused
-                some = np.abs(scales)
-                scales = np.where(scales == 0, some.min(where=some > 0, initial=1.0), scales)
-            return ir.tensor(np.ascontiguousarray(scales, np.float32))
+            return ir.tensor(positive(self._scales, signed=signed))
 
         return _made(made, ir.DataType.FLOAT, self._blocks_shape)
 
@@ -190,7 +186,16 @@ def _made(make: Callable[[], ir.TensorProtocol], kind: ir.DataType, shape: tuple
     return ir.LazyTensor(make, kind, ir.Shape(shape), cache=size <= _KEPT)
 
 
-def _four_bits(numbers: NDArray[np.int8], shape: tuple[int, int]) -> ir.TensorProtocol:
+def positive(scales: NDArray[np.float32], *, signed: bool) -> NDArray[np.float32]:
+    """None of them 0, which is refused: of a block of zeros any other will do. `signed`: but below 0."""
+    sizes = np.abs(scales)
+    found = scales if signed else sizes
+    if not found.all():
+        found = np.where(sizes == 0, sizes.min(where=sizes > 0, initial=1.0), found)
+    return np.ascontiguousarray(found, np.float32)
+
+
+def four_bits(numbers: NDArray[np.int8], shape: tuple[int, int]) -> ir.TensorProtocol:
     bits = numbers.reshape(-1).view(np.uint8) & 0xF
     if bits.size % 2:
         bits = np.append(bits, np.uint8(0))

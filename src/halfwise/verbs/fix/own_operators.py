@@ -19,6 +19,7 @@ from halfwise.model.contrib.writer import dims_of, whole
 from halfwise.model.float_weights import reads_quantised, with_float_weights
 from halfwise.model.model import Model
 from halfwise.repair.block_weights import with_block_weights
+from halfwise.repair.block_zero_points import with_centred_blocks
 from halfwise.repair.integer_weights import with_integer_weights
 from halfwise.repair.lower import lowered
 from halfwise.repair.needed_constants import with_needed_constants
@@ -38,9 +39,7 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
     def unread(node: ir.Node) -> bool:
         return is_own(node) and node.op_type not in reads and (not node.domain or is_known(node.op_type, node.domain))
 
-    typed = target.typing is Typing.STRONG  # else types are not the model's alone
-    types = target.runtime.block_types(target.span) if typed else ()
-    packed = with_block_weights(model, types, target.runtime.negative_scales)
+    packed = with_block_weights(model, _block_types(target), target.runtime.negative_scales)
     found = lowered(packed.model, unread)
     if found.left:
         nodes = [model.node_by_name[name] for name in found.left if name in model.node_by_name]
@@ -86,7 +85,8 @@ def _quantised_read_by(target: Target, model: Model) -> tuple[Model, tuple[Note,
     if types is None:
         return model, ()
     model = with_integer_weights(model, types)
-    found = with_float_weights(model, types)
+    model = with_centred_blocks(model, _block_types(target), target.runtime.negative_scales)
+    found = with_float_weights(model, types, target.runtime.negative_scales)
     if found.stored:
         first, count = found.stored[0], len(found.stored)
         return found.model, (Note.of(NoteKind.QUANTISED_STORED, target.title, node=first, count=count),)
@@ -94,6 +94,11 @@ def _quantised_read_by(target: Target, model: Model) -> tuple[Model, tuple[Note,
     if unread is None:
         return found.model, ()
     return found.model, (Note.of(NoteKind.QUANTISED_NOT_READ, target.title, node=unread.name, types=list(types)),)
+
+
+def _block_types(target: Target) -> tuple[str, ...]:
+    """None under weak typing, where types are not the model's alone."""
+    return target.runtime.block_types(target.span) if target.typing is Typing.STRONG else ()
 
 
 def _without_kernel(node: ir.Node) -> bool:
