@@ -80,7 +80,7 @@ def _numbers(tensor: ir.TensorProtocol, least: int, scales: NDArray[np.float32],
     numbers = tensor.numpy().astype(np.int8) - np.int8(least)
     if not signed:
         numbers = np.where(scales < 0, -1 - numbers, numbers)
-    return four_bits(np.where(scales == 0, np.int8(0), numbers), tuple(tensor.shape.numpy()))
+    return four_bits(np.where(scales == 0, np.int8(0), numbers))
 
 
 def _only_weighs(node: ir.Node) -> bool:

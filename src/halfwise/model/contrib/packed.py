@@ -58,7 +58,7 @@ class Packed:
         def made() -> ir.TensorProtocol:
             given, scales = _bytes(self.words).reshape(self.rows, self.blocks, -1), self._scales
             if self.bits == 2:
-                return four_bits(self._wide(given, signed=signed), self._shape)
+                return four_bits(self._wide(given, signed=signed))
             turned = given ^ np.uint8(self._middles)
             if not signed:
                 turned[scales < 0] ^= np.uint8(_ALL_BITS)
@@ -195,8 +195,8 @@ def positive(scales: NDArray[np.float32], *, signed: bool) -> NDArray[np.float32
     return np.ascontiguousarray(found, np.float32)
 
 
-def four_bits(numbers: NDArray[np.int8], shape: tuple[int, int]) -> ir.TensorProtocol:
+def four_bits(numbers: NDArray[np.int8]) -> ir.TensorProtocol:
     bits = numbers.reshape(-1).view(np.uint8) & 0xF
     if bits.size % 2:
         bits = np.append(bits, np.uint8(0))
-    return ir.PackedTensor(bits[::2] | (bits[1::2] << 4), ir.DataType.INT4, shape=shape)
+    return ir.PackedTensor(bits[::2] | (bits[1::2] << 4), ir.DataType.INT4, shape=numbers.shape)
