@@ -181,8 +181,9 @@ def test_symmetric_weights_are_bit_by_bit_the_same(bits: int) -> None:
 @pytest.mark.parametrize("target", ["trt-8.6", "trt-9.3", "trt-10.9+weak"])
 def test_what_reads_no_scales_of_blocks_is_given_floats(target: str) -> None:
     exact, proto = product(4, "positive", "whole")
-    read, _ = read_by(Target.parse(target), load(proto))
+    read, notes = read_by(Target.parse(target), load(proto))
     assert set(held(read)) == {"FLOAT"} and is_close(answers(read), exact)
+    assert only(notes, NoteKind.QUANTISED_STORED).values == {"node": "m", "count": 1}
 
 
 @pytest.mark.parametrize("broken", ["groups", "ends within a block", "open rank"])
@@ -294,3 +295,16 @@ def test_tensorrt_rtx_builds_it(bits: int, scales: str, zeros: str, tmp_path: Pa
         shapes = {"x": X.shape, "ids": IDS.shape}
         profiles = {each.name: (shapes[each.name],) * 3 for each in read.inputs}
         assert rtx.build(path, profiles=profiles, time_limit_s=120, tf32=False).engine_bytes
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_norms_of_onnx_runtimes_own_do_not_keep_an_older_model_from_it(target: str) -> None:
+    """They stand in ONNX's domain, without a schema there."""
+    _, proto = product(4, "positive", "none")
+    proto.graph.node.insert(
+        0, helper.make_node("SimplifiedLayerNormalization", ["x", "g"], ["n"], "norm", epsilon=1e-5)
+    )
+    proto.graph.initializer.append(numpy_helper.from_array(np.linspace(0.5, 2, COLUMNS).astype(np.float32), "g"))
+    proto.graph.node[1].input[0] = "n"
+    read, _ = read_by(Target.parse(target), load(proto))
+    assert "INT4" in held(read) and is_close(answers(read), answers(proto))

@@ -19,7 +19,7 @@ from halfwise.model.model import Model
 from halfwise.model.opset import can_raise, raise_opset
 from halfwise.repair.lower import Lowered, Steps, finished, inputs_of
 
-__all__ = ["with_block_weights"]
+__all__ = ["PACKED", "with_block_weights"]
 
 _BLOCKED_SCALES = 21  # the first opset that has them, and INT4
 
@@ -27,6 +27,8 @@ _LAYOUTS: Mapping[str, Callable[[ir.Node], Packed | None]] = {
     "GatherBlockQuantized": packed_table,
     "MatMulNBits": packed_product,
 }
+
+PACKED = frozenset(_LAYOUTS)  # operators that read packed weights
 
 
 def with_block_weights(model: Model, types: Collection[str], negative: Collection[str]) -> Lowered:

@@ -18,7 +18,7 @@ from halfwise.model.contrib.schemas import BLOCKED_DOMAIN, is_known
 from halfwise.model.contrib.writer import dims_of, whole
 from halfwise.model.float_weights import reads_quantised, with_float_weights
 from halfwise.model.model import Model
-from halfwise.repair.block_weights import with_block_weights
+from halfwise.repair.block_weights import PACKED, with_block_weights
 from halfwise.repair.block_zero_points import with_centred_blocks
 from halfwise.repair.integer_weights import with_integer_weights
 from halfwise.repair.lower import lowered
@@ -33,8 +33,8 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
     reads = target.runtime.reads_own
     if reads is None:
         found = lowered(model, _without_kernel)
-        notes = (Note.of(NoteKind.OWN_WITHOUT_KERNEL, ops=list(found.written)),) if found.written else ()
-        return found.model, notes
+        note = Note.of(NoteKind.OWN_WITHOUT_KERNEL, ops=list(found.written))
+        return found.model, (note,) if found.written else ()
 
     def unread(node: ir.Node) -> bool:
         return is_own(node) and node.op_type not in reads and (not node.domain or is_known(node.op_type, node.domain))
@@ -49,7 +49,10 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
             "model without ONNX Runtime's optimizer and onnxruntime-genai, or use --target ort-cuda"
         )
     written = list(dict.fromkeys((*packed.written, *found.written)))
-    notes = (Note.of(NoteKind.OWN_NOT_READ, target.title, ops=written),) if written else ()
+    notes = [Note.of(NoteKind.OWN_NOT_READ, target.title, ops=written)] if written else []
+    grown = [node for node in packed.model.nodes if node.op_type in PACKED and unread(node)]
+    if grown:
+        notes.append(Note.of(NoteKind.QUANTISED_STORED, target.title, node=grown[0].name, count=len(grown)))
     model, told = _standard_read_by(target, found.model)
     model, stored = _quantised_read_by(target, model)
     return model, (*notes, *told, *stored)
