@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise import fix
+from halfwise.core.notes import NoteKind
 from tests.model.test_contrib import session
+from tests.models.build import model, node, value, weight
 from tests.models.contrib_cases import DOMAIN
+from tests.support.messages import kinds, only
 
 Array = NDArray[Any]
 SIZE, HEADS, KEPT, HEAD, WORDS = 32, 2, 1, 16, 50
@@ -101,6 +104,7 @@ def feeds() -> list[dict[str, Array]]:
 def test_prompts_and_steps_of_a_decoder_are_right_in_fp16(tmp_path: Path, target: str) -> None:
     result = fix(decoder(), feeds(), target=target, out=tmp_path)
     assert result.met and not result.fp32_nodes and result.typed is not None
+    assert NoteKind.CLAMPED_WEIGHTS not in kinds(result.notes)  # the mask in the steps is no weight of the file
     typed = onnx.load(result.typed.path)
     fused = [node.op_type for node in typed.graph.node if node.domain]
     assert ("GroupQueryAttention" in fused) is (target == "ort-cuda")
@@ -117,3 +121,18 @@ def test_a_rollout_starts_from_caches_whose_heads_are_left_open_in_the_file(targ
     stream = [{"ids": each, "mask": np.ones((1, index % 8 + 1), np.int64)} for index, each in enumerate(ids)]
     result = fix(decoder("head"), stream, rollout=8, feedback="present_*=past_*", metric="logits", target=target)
     assert result.met
+
+
+def test_a_mask_of_the_files_own_is_told_as_clamped(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Gelu", ["x"], ["g"], "bend", domain=DOMAIN),
+        node("Greater", "x least", "seen"),
+        node("Where", "seen g lowest", "scores"),
+        node("Softmax", "scores", "y"),
+    ]
+    held = [weight("least", np.float32(-1)), weight("lowest", np.float32(-1e30))]
+    proto = model(nodes, [value("x", shape=(4, 16))], [value("y", shape=(4, 16))], held)
+    proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    samples = [{"x": np.random.default_rng(index).standard_normal((4, 16)).astype(np.float32)} for index in range(3)]
+    result = fix(proto, samples, target="trt-10.9", out=tmp_path)
+    assert only(result.notes, NoteKind.CLAMPED_WEIGHTS).values["names"] == ("lowest",)

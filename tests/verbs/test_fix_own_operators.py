@@ -225,3 +225,22 @@ def test_a_model_in_the_blocked_layout_of_a_cpu_is_refused_with_the_way_on(tmp_p
         pytest.skip("this CPU has no blocked layout")
     with pytest.raises(InputError, match="ORT_ENABLE_EXTENDED"):
         fix(path, [{"x0": image}])
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs"),
+    [
+        ("QMoE", "x router w1 s1 none w2 s2"),
+        ("LinearAttention", "x k v state decay"),
+        ("PagedAttention", "x k v keys values ends lengths table"),
+    ],
+)
+def test_what_onnxruntime_genai_writes_and_has_no_steps_is_refused_in_one_line(op: str, inputs: str) -> None:
+    made = helper.make_node(op, inputs.split(), ["y"], "layer", domain=DOMAIN)
+    ends = [value(name) for name in inputs.split()]
+    proto = model([made], ends, [value("y")], [])
+    proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    with pytest.raises(
+        InputError, match=rf"TensorRT-RTX 1.7 does not read {op} \(node 'layer'\).*use --target ort-cuda$"
+    ):
+        read_by(Target.parse("rtx-1.7"), load(proto))

@@ -355,6 +355,7 @@ class NoteKind(Enum):
     NEXT_LAYERS = "next-layers"
     NEXT_MODEL = "next-model"
     NEXT_CUT = "next-cut"
+    NEXT_SCAN = "next-scan"
     # What a conversion has to say
     OPTION_BY_ERROR, OPTION_OF_WEIGHTS, OPTION_OF_DEVICE = "option-by-error", "option-of-weights", "option-of-device"
     OPTION_OF_OPSET, OPTION_OF_TYPES, OPTION_FITS_NONE = "option-of-opset", "option-of-types", "option-fits-none"

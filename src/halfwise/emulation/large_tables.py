@@ -25,9 +25,11 @@ def picks_rows(node: ir.Node) -> bool:
 
 
 def turns(node: ir.Node) -> bool:
-    """Whether it is the transpose of a large weight."""
-    perm = node.attributes.get("perm")
-    return node.op_type == "Transpose" and _is_large(node) and perm is not None and list(perm.as_ints()) == [1, 0]
+    """Whether it is the transpose of a large weight, or of one that is dequantised."""
+    perm, maker = node.attributes.get("perm"), node.inputs[0].producer() if node.inputs and node.inputs[0] else None
+    if node.op_type != "Transpose" or perm is None or list(perm.as_ints()) != [1, 0]:
+        return False
+    return _is_large(node if maker is None or maker.op_type != "DequantizeLinear" else maker)
 
 
 def _is_large(node: ir.Node) -> bool:

@@ -118,7 +118,11 @@ def segments(graph: onnx.GraphProto, large: Collection[str], uncut: Collection[s
 
 
 def _beside_products(graph: onnx.GraphProto, large: Collection[str]) -> tuple[list[onnx.NodeProto], frozenset[int]]:
-    """The nodes, a large weight's Transpose before each product where only products read it; and where those are."""
+    """The nodes, the Transpose of a large weight, or of what is made of weights alone, before each product where only
+    products read it; and where those are."""
+    every = list(graph.node)
+    alone = _of_weights(graph, every, [reads_of(node) for node in every], large, ())
+    heavy = {*large, *(name for node, each in zip(every, alone, strict=True) if each for name in node.output)}
     readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
     for node in graph.node:
         for name in reads_of(node):
@@ -127,7 +131,7 @@ def _beside_products(graph: onnx.GraphProto, large: Collection[str]) -> tuple[li
     moved = {
         node.output[0]: node
         for node in graph.node
-        if _turns(node) and node.input[0] in large and node.output[0] not in kept and node.output[0] in readers
+        if _turns(node) and node.input[0] in heavy and node.output[0] not in kept and node.output[0] in readers
         if all(slot == 1 and each.op_type == "MatMul" and not each.domain for each, slot in readers[node.output[0]])
     }
     nodes: list[onnx.NodeProto] = []

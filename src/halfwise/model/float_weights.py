@@ -31,11 +31,12 @@ class FloatWeights:
     stored: tuple[str, ...] = ()
 
 
-def with_float_weights(model: Model, types: Collection[str] | None) -> FloatWeights:
+def with_float_weights(model: Model, types: Collection[str] | None, negative: Collection[str] = ()) -> FloatWeights:
     """The same numbers, bit by bit, without the nodes that made them. `types`: of quantised tensors that are read, by
-    ONNX's name; None: all. Weights stay where others than they keep the target from reading the model anyway."""
+    ONNX's name; None: all. `negative`: of these the ones whose scales may be below 0. Weights stay where others than
+    they keep the target from reading the model anyway."""
     held = [node for node in model.graph if _held(node)]
-    always = [node for node in held if _refused(node)]
+    always = [node for node in held if _refused(node, negative)]
     unread = [node for node in model.nodes if node not in always and not reads_quantised(node, types)]
     size = sum(math.prod(_of(node, 0).shape.numpy()) for node in unread if node in held)
     if not all(node in held for node in unread) or size > _MOST:
@@ -79,12 +80,13 @@ def _held(node: ir.Node) -> bool:
     return output.dtype is ir.DataType.FLOAT and not output.is_graph_output()
 
 
-def _refused(node: ir.Node) -> bool:
-    """What is refused of any type: a bias of INT32, a single number, a scale that FP16 makes 0."""
+def _refused(node: ir.Node, negative: Collection[str]) -> bool:
+    """What is refused of any type: a bias of INT32, a single number, a scale that is negative or that FP16 makes 0."""
     kind, shape, scale = _of(node, 0).dtype, _of(node, 0).shape, _constant(_of(node, 1))
     if kind is ir.DataType.INT32:
         return len(shape) <= 1 and "block_size" not in node.attributes and scale.size in (1, *shape.numpy())
-    return len(shape) == 0 or bool((np.abs(scale) <= Format.FP16.smallest_subnormal / 2).any())
+    scale = np.abs(scale) if kind.name in negative else scale
+    return len(shape) == 0 or bool((scale <= Format.FP16.smallest_subnormal / 2).any())
 
 
 def _off_zero(node: ir.Node) -> bool:

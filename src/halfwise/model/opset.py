@@ -9,7 +9,7 @@ import numpy as np
 import onnx.defs
 import onnx_ir as ir
 
-from halfwise.model.contrib.schemas import DOMAIN
+from halfwise.model.contrib.schemas import DOMAIN, IN_DEFAULT_DOMAIN
 from halfwise.model.families import QUANTISERS, REDUCTIONS
 from halfwise.model.ops import NARROW_SCALES
 
@@ -103,6 +103,8 @@ def _step(node: ir.Node, now: int, version: int) -> Callable[[], None] | None:
         return _split(node, now, version)
     if node.op_type in _FLATTENING and now < 13 <= version:
         return _last_axis(node)
+    if node.op_type in IN_DEFAULT_DOMAIN:
+        return _nothing
     if node.op_type == "Dropout" and now < 12 <= version:
         return lambda: _drop(node, "ratio")  # nothing is dropped at inference
     return _nothing if _same_meaning(node, now, version) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -15,7 +15,7 @@ from halfwise.model.contrib.writer import PlainSteps
 from halfwise.model.model import Model
 from halfwise.model.normal_form import normalise
 
-__all__ = ["Lowered", "Steps", "lowered", "steps_known"]
+__all__ = ["Lowered", "Steps", "finished", "inputs_of", "lowered", "steps_known"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,15 +41,20 @@ def lowered(model: Model, wanted: Callable[[ir.Node], bool]) -> Lowered:
             written.append(node.op_type)
         else:
             left.append(node.name or "")
+    return Lowered(finished(model, copy), tuple(dict.fromkeys(written)), tuple(left))
+
+
+def finished(model: Model, copy: ir.Model) -> Model:
+    """The model with a graph in which nodes were written out."""
     if not any(node.domain == DOMAIN for node in copy.graph.all_nodes()):
         copy.opset_imports.pop(DOMAIN, None)
     normalise(copy)
-    return Lowered(replace(model, ir=copy), tuple(dict.fromkeys(written)), tuple(left))
+    return replace(model, ir=copy)
 
 
 def steps_known(node: ir.Node, opset: int) -> bool:
     """Whether the node can be written out as it is."""
-    return decompose(PlainSteps(node, opset, str), _inputs(node)) is not None
+    return decompose(PlainSteps(node, opset, str), inputs_of(node)) is not None
 
 
 class Steps:
@@ -65,15 +70,30 @@ class Steps:
 
     def write(self, node: ir.Node) -> bool:
         """False, with nothing changed, where the steps are not known."""
-        writer = PlainSteps(node, self._model.opset_imports.get("", 1), lambda word: self._fresh(node, word))
-        results = decompose(writer, _inputs(node))
-        graph = node.graph
-        if results is None or not isinstance(graph, ir.Graph):
+        writer = self.writer(node)
+        results = decompose(writer, inputs_of(node))
+        return results is not None and self.put(writer, results)
+
+    def writer(self, node: ir.Node) -> PlainSteps:
+        return PlainSteps(node, self._model.opset_imports.get("", 1), lambda word: self._fresh(node, word))
+
+    def hold(self, node: ir.Node, word: str, tensor: ir.TensorProtocol) -> ir.Value:
+        """A weight for the steps of a node."""
+        name = self._fresh(node, word)
+        value = ir.Value(name=name, const_value=tensor, type=ir.TensorType(tensor.dtype))
+        value.shape = ir.Shape(tensor.shape.numpy())
+        self._model.graph.register_initializer(value)
+        return value
+
+    def put(self, writer: PlainSteps, results: Mapping[int, str], held: Sequence[ir.Value] = ()) -> bool:
+        """What was written in the place of its node. `held`: weights that it reads."""
+        node, graph = writer.node, writer.node.graph
+        if not isinstance(graph, ir.Graph):
             return False
-        values = {value.name or "": value for value in node.inputs if value is not None}
+        values = {value.name or "": value for value in (*held, *node.inputs) if value is not None}
         for proto in writer.nodes:
             self._insert(proto, node, graph, values)
-        given: set[ir.Value] = {values[name] for name in _inputs(node) if name}
+        given: set[ir.Value] = {values[name] for name in inputs_of(node) if name}
         for slot, old in enumerate(node.outputs):
             if not old.name:
                 continue
@@ -87,7 +107,10 @@ class Steps:
             ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
             old.name, new.name = new.name, old.name
             new.type, new.shape = old.type, old.shape
+        read = [value for value in node.inputs if value is not None]
         graph.remove(node, safe=True)
+        for value in read:
+            _forget(value)
         return True
 
     def _fresh(self, node: ir.Node, word: str) -> str:
@@ -121,5 +144,23 @@ class Steps:
         return self._constants[key]
 
 
-def _inputs(node: ir.Node) -> list[str]:
+def _forget(value: ir.Value) -> None:
+    """A weight that nothing reads any more, and what led to it: neither is held for nothing."""
+    maker, graph = value.producer(), value.graph
+    if value.uses() or value.is_graph_output() or not isinstance(graph, ir.Graph):
+        return
+    if value.is_initializer() and not value.is_graph_input():
+        del graph.initializers[value.name or ""]
+    elif (
+        maker is not None
+        and maker.op_type == "Reshape"
+        and all(each and each.is_initializer() for each in maker.inputs)
+    ):
+        read = [each for each in maker.inputs if each is not None]
+        graph.remove(maker, safe=True)
+        for each in read:
+            _forget(each)
+
+
+def inputs_of(node: ir.Node) -> list[str]:
     return [value.name or "" if value is not None else "" for value in node.inputs]

@@ -111,9 +111,8 @@ class Gradients:
     def rounded(self, value: ir.Value) -> Array:
         """A weight as the narrow format holds it; what is clamped there stays, which is no small change."""
         fmt, maker = self.sites.fmt, value.producer()
-        if maker is not None and turns(maker):
-            table = maker.inputs[0]
-            assert table is not None
+        table = maker.inputs[0] if maker is not None and turns(maker) else None
+        if table is not None and table.is_initializer():
             return self.rounded(table).T
         if not value.is_initializer():
             return rounded(self.store.read(value, None), fmt)

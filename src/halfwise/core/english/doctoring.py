@@ -98,5 +98,6 @@ DOCTORING = {
     NoteKind.NEXT_ONNX: "{subject} cannot be examined as it is",
     NoteKind.NEXT_LAYERS: "run it where the engine was built: it lists the layers; add that file",
     NoteKind.NEXT_CUT: "writes the part of the model in front of {subject!r} ({op}), which ONNX Runtime does not run",
+    NoteKind.NEXT_SCAN: "reads all of it: ONNX Runtime does not run {subject!r} ({op}), so nothing else can",
     NoteKind.NEXT_MODEL: "add the ONNX model that was built: then causes can be found",
 }

@@ -60,6 +60,8 @@ class Runtime:
     unread: frozenset[str] = frozenset()  # operators of ONNX, or forms of them, that no release's parser reads
     reads_own: frozenset[str] | None = None  # of ONNX Runtime's own operators those that it reads; None: all
     quantised: Mapping[str, str] | None = None  # the types of quantised tensors that it reads, since when; None: all
+    blocks: Mapping[str, str] = field(default_factory=dict)  # those of them that may have a scale a block, since when
+    negative_scales: frozenset[str] = frozenset()  # and those whose scales of blocks may be below 0
     folds_constants: bool = True  # it folds whatever constants alone lead to, also axes and weights
     fuses_norms: bool = False  # it has one kernel for a norm of small operators, which is kept whole
     builder: Builder | None = None
@@ -82,13 +84,11 @@ class Runtime:
 
     def quantised_types(self, span: Span | None) -> tuple[str, ...] | None:
         """ONNX's names of the types of quantised tensors that every release meant reads; None where all are read."""
-        if self.quantised is None:
-            return None
+        return None if self.quantised is None else _read_in(self.quantised, span)
 
-        def reads(since: str) -> bool:
-            return not since or span is None or span.low >= Version.parse(since).span.low
-
-        return tuple(name for name, since in self.quantised.items() if reads(since))
+    def block_types(self, span: Span | None) -> tuple[str, ...]:
+        """Of these the ones that may have a scale for each block."""
+        return _read_in(self.blocks, span)
 
     def nearest(self, version: Version) -> str:
         """The known release that lies nearest to one that is not known."""
@@ -117,3 +117,10 @@ class Runtime:
         strong = not self.strong_from or span.low >= Version.parse(self.strong_from).span.low
         weak = bool(self.weak_until) and span.high <= Version.parse(self.weak_until).span.high
         return ((Typing.STRONG,) if strong else ()) + ((Typing.WEAK,) if weak else ())
+
+
+def _read_in(since: Mapping[str, str], span: Span | None) -> tuple[str, ...]:
+    """What every release meant reads."""
+    return tuple(
+        name for name, first in since.items() if not first or span is None or span.low >= Version.parse(first).span.low
+    )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import onnx_ir as ir
 
 from halfwise.model.contrib.kernels import cpu_runs
-from halfwise.model.contrib.schemas import DOMAIN, runtime_schema
+from halfwise.model.contrib.schemas import DOMAIN, IN_DEFAULT_DOMAIN, runtime_schema
 from halfwise.model.contrib.steps_attention import ATTENTION
 from halfwise.model.contrib.steps_experts import EXPERTS
 from halfwise.model.contrib.steps_grouped import GROUPED, norms_heads
@@ -22,7 +22,6 @@ from halfwise.model.contrib.writer import StepWriter, dims_of
 __all__ = ["WRITTEN", "decompose", "has_steps", "is_own", "runs_on_cpu"]
 
 OLDEST = 11  # before it, stretches had no steps and ranges were not to be had
-_IN_DEFAULT_DOMAIN = ("SimplifiedLayerNormalization",)
 
 Decomposition = Callable[[StepWriter, Sequence[str]], Mapping[int, str] | None]
 _ALL: Mapping[str, Decomposition] = {**NORMS, **ACTIVATIONS, **PRODUCTS, **ATTENTION, **GROUPED, **EXPERTS, **STATES}
@@ -53,7 +52,7 @@ def has_steps(node: ir.Node) -> bool:
 
 def is_own(node: ir.Node) -> bool:
     """Whether it is an operator of ONNX Runtime's own."""
-    return node.domain == DOMAIN or (not node.domain and node.op_type in _IN_DEFAULT_DOMAIN)
+    return node.domain == DOMAIN or (not node.domain and node.op_type in IN_DEFAULT_DOMAIN)
 
 
 def runs_on_cpu(node: ir.Node) -> bool:

@@ -6,10 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-__all__ = ["BLOCKED_DOMAIN", "DOMAIN", "Formal", "RuntimeSchema", "is_known", "knows", "runtime_schema"]
+__all__ = [
+    "BLOCKED_DOMAIN",
+    "DOMAIN",
+    "IN_DEFAULT_DOMAIN",
+    "Formal",
+    "RuntimeSchema",
+    "is_known",
+    "knows",
+    "runtime_schema",
+]
 
 DOMAIN = "com.microsoft"
 BLOCKED_DOMAIN = "com.microsoft.nchwc"  # channels in blocks, as one CPU likes them
+IN_DEFAULT_DOMAIN = frozenset({"SimplifiedLayerNormalization"})  # beside ONNX's, which knows none of that name
 
 
 @dataclass(frozen=True)

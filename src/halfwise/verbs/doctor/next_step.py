@@ -52,12 +52,15 @@ def next_step(case: Case, fixed: Fixed | None, measured: Measured | None, findin
 
 
 def _cut(model: Model, path: Path) -> NextStep | None:
-    """The part in front of the first node that nothing here runs; None where there is none, or where the file's graph
-    does not name what it reads: in a body, or in a function."""
+    """The part in front of the first node that nothing here runs. Where there is no such part, or where the file's
+    graph does not name what it reads, in a body or in a function, `scan` is all that reads the model."""
     node = next(iter(not_run(model.nodes)), None)
-    words = () if node is None else part_command(model, path, node)
-    if node is None or not words:
+    if node is None:
         return None
+    words = part_command(model, path, node)
+    if not words:
+        command = shlex.join(["halfwise", "scan", str(path)])
+        return NextStep(command, Note.of(NoteKind.NEXT_SCAN, node.name or "", op=node.op_type))
     return NextStep(shlex.join(words), Note.of(NoteKind.NEXT_CUT, node.name or "", op=node.op_type))
 
 

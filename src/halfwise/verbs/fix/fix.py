@@ -159,7 +159,7 @@ def fix(
         notify,
         speed_of(cost, chosen),
         (*widened, *said),
-        loaded is not stored,
+        stored if loaded is not stored else None,
     )
     return run(request, lambda result: _confirmed(result, confirm, inputs, metric, notify))
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
-from halfwise.core.targets import Target
+from halfwise.core.targets import Target, Typing
 from halfwise.core.wording import listed
 from halfwise.model.contrib.decompose import WRITTEN, is_own
 from halfwise.model.contrib.kernels import narrow_kernel
@@ -18,6 +18,9 @@ from halfwise.model.contrib.schemas import BLOCKED_DOMAIN, is_known
 from halfwise.model.contrib.writer import dims_of, whole
 from halfwise.model.float_weights import reads_quantised, with_float_weights
 from halfwise.model.model import Model
+from halfwise.repair.block_weights import PACKED, with_block_weights
+from halfwise.repair.block_zero_points import with_centred_blocks
+from halfwise.repair.integer_weights import with_integer_weights
 from halfwise.repair.lower import lowered
 from halfwise.repair.needed_constants import with_needed_constants
 
@@ -30,21 +33,26 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
     reads = target.runtime.reads_own
     if reads is None:
         found = lowered(model, _without_kernel)
-        notes = (Note.of(NoteKind.OWN_WITHOUT_KERNEL, ops=list(found.written)),) if found.written else ()
-        return found.model, notes
+        note = Note.of(NoteKind.OWN_WITHOUT_KERNEL, ops=list(found.written))
+        return found.model, (note,) if found.written else ()
 
     def unread(node: ir.Node) -> bool:
         return is_own(node) and node.op_type not in reads and (not node.domain or is_known(node.op_type, node.domain))
 
-    found = lowered(model, unread)
+    packed = with_block_weights(model, _block_types(target), target.runtime.negative_scales)
+    found = lowered(packed.model, unread)
     if found.left:
         nodes = [model.node_by_name[name] for name in found.left if name in model.node_by_name]
         ops = listed(list(dict.fromkeys(node.op_type for node in nodes)), 4, str)
         raise InputError(
-            f"{target.title} does not read {ops} (node {found.left[0]!r}), which only ONNX Runtime has: give the model "
-            "before ONNX Runtime's optimizer, or --target ort-cuda"
+            f"{target.title} does not read {ops} (node {found.left[0]!r}), which only ONNX Runtime has: export the "
+            "model without ONNX Runtime's optimizer and onnxruntime-genai, or use --target ort-cuda"
         )
-    notes = (Note.of(NoteKind.OWN_NOT_READ, target.title, ops=list(found.written)),) if found.written else ()
+    written = list(dict.fromkeys((*packed.written, *found.written)))
+    notes = [Note.of(NoteKind.OWN_NOT_READ, target.title, ops=written)] if written else []
+    grown = [node for node in packed.model.nodes if node.op_type in PACKED and unread(node)]
+    if grown:
+        notes.append(Note.of(NoteKind.QUANTISED_STORED, target.title, node=grown[0].name, count=len(grown)))
     model, told = _standard_read_by(target, found.model)
     model, stored = _quantised_read_by(target, model)
     return model, (*notes, *told, *stored)
@@ -79,7 +87,9 @@ def _quantised_read_by(target: Target, model: Model) -> tuple[Model, tuple[Note,
     types = target.runtime.quantised_types(target.span)
     if types is None:
         return model, ()
-    found = with_float_weights(model, types)
+    model = with_integer_weights(model, types)
+    model = with_centred_blocks(model, _block_types(target), target.runtime.negative_scales)
+    found = with_float_weights(model, types, target.runtime.negative_scales)
     if found.stored:
         first, count = found.stored[0], len(found.stored)
         return found.model, (Note.of(NoteKind.QUANTISED_STORED, target.title, node=first, count=count),)
@@ -87,6 +97,11 @@ def _quantised_read_by(target: Target, model: Model) -> tuple[Model, tuple[Note,
     if unread is None:
         return found.model, ()
     return found.model, (Note.of(NoteKind.QUANTISED_NOT_READ, target.title, node=unread.name, types=list(types)),)
+
+
+def _block_types(target: Target) -> tuple[str, ...]:
+    """None under weak typing, where types are not the model's alone."""
+    return target.runtime.block_types(target.span) if target.typing is Typing.STRONG else ()
 
 
 def _without_kernel(node: ir.Node) -> bool:

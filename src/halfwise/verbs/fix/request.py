@@ -54,5 +54,5 @@ class FixRequest:
     notify: Callable[[str], None] = lambda _: None
     speed: Speed | None = None
     notes: tuple[Note, ...] = ()  # what there is to say of the model as it was taken
-    rewritten: bool = False  # for the target's parser: it does not read the file as it stands
+    stored: Model | None = None  # as the file has it, where the target's parser does not read that
     saving_runs: float | None = None  # where no number bounds the whole job: passes that may go into saving FP32 nodes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from halfwise.core.formats import Format
@@ -22,6 +23,7 @@ from halfwise.verbs.fix.engine_samples import engine_samples
 from halfwise.verbs.fix.feedback import Feedback
 from halfwise.verbs.fix.parts import FixDecision, FixFiles
 from halfwise.verbs.fix.prepare import Prepared
+from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.results_folder import write_results
 
 __all__ = ["Written", "write"]
@@ -54,7 +56,7 @@ def write(prepared: Prepared, found: Feedback) -> Written:
         candidate.decided.samples,
         typed.path if typed is not None else None,
         plan_path,
-        repaired=bool(plan.repairs) or request.rewritten,
+        repaired=bool(plan.repairs) or request.stored is not None,
         compiled=candidate.compiled,
         advisories=candidate.advisories,
         layouts=prepared.layouts,
@@ -68,7 +70,7 @@ def write(prepared: Prepared, found: Feedback) -> Written:
         name = deploy_files.outputs.name.removesuffix(".engine-outputs")
         run_on = engine_samples(request.inputs, samples, deploy_files.outputs.with_name(f"{name}.samples"))
         deploy_files = audited_on(deploy_files, request.target, run_on)
-    clamped = typed.clamped if typed is not None else ()
+    clamped = _own_weights(request, typed.clamped if typed is not None else ())
     notes = [Note.of(NoteKind.CLAMPED_WEIGHTS, count=len(clamped), names=clamped)] if clamped else []
     sites = candidate.decided.sites
     pinned = tuple(_pinned(site) for site in sites.pinned)
@@ -78,6 +80,14 @@ def write(prepared: Prepared, found: Feedback) -> Written:
         typed.casts if typed is not None else casts_of(assignment),
         (*notes, *deploy_files.notes),
     )
+
+
+def _own_weights(request: FixRequest, clamped: Sequence[str]) -> tuple[str, ...]:
+    """Without numbers in the steps of operators that the target does not read, as of a mask: no weight holds them."""
+    if request.stored is None:
+        return tuple(clamped)
+    numbers = {each.name for each in request.model.initializers() if each.const_value and each.const_value.size == 1}
+    return tuple(name for name in clamped if name not in numbers or name in request.stored.value_names)
 
 
 def _plan(prepared: Prepared, found: Feedback) -> Plan:
