@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto
 
+from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.repair.rescale import RESCALE
 from halfwise.verbs.fix.fix import fix
 from tests.models.build import model, node, value, weight
@@ -82,6 +83,42 @@ def test_a_quantised_model_whose_values_overflow_needs_no_fp32_node() -> None:
     found = fix(quantised_chain("MatMul", 1), inputs())
     assert found.met and not found.fp32_nodes
     assert {repair.rule for repair in found.plan.repairs} == {"HW401"}
+
+
+BLOCK, LOUDER = 16, 3e9
+
+
+def loud_and_quiet(how: str) -> onnx.ModelProto:
+    """x -> MatMul -> Relu -> product by a weight with a scale for each block of inputs -> y. The first block reads up
+    to 3e9 and the second up to 3e-3, with scales that bring both to one size: no one power of two fits both."""
+    outputs = 8
+    first = np.random.default_rng(1).standard_normal((WIDTH, 2 * BLOCK)).astype(np.float32)
+    first *= np.repeat(np.float32([LOUDER / 10, 1e-3]), BLOCK)
+    words = np.random.default_rng(2).integers(-7, 8, (2 * BLOCK, outputs)).astype(np.float32)
+    scale = np.outer(np.float32([1 / LOUDER, 1e3]), np.geomspace(0.5, 2.0, outputs)).astype(np.float32)
+    small, nodes = TensorProto.INT4, [node("MatMul", "x w", "h"), node("Relu", "h", "r")]
+    weights = [weight("w", first)]
+    if how == "packed":
+        pairs = (words.T + 8).astype(np.uint8).reshape(outputs, 2, -1, 2)
+        weights += [weight("w4", pairs[..., 0] | pairs[..., 1] << 4), weight("s", np.ascontiguousarray(scale.T))]
+        sizes = {"K": 2 * BLOCK, "N": outputs, "bits": 4, "block_size": BLOCK}
+        nodes.append(node("MatMulNBits", "r w4 s", "y", domain=DOMAIN, **sizes))
+    elif how == "turned":
+        weights += [whole("w4", words.T, small), weight("s", np.ascontiguousarray(scale.T))]
+        nodes += [node("DequantizeLinear", "w4 s", "d", axis=1, block_size=BLOCK)]
+        nodes += [node("Transpose", "d", "t", perm=[1, 0]), node("MatMul", "r t", "y")]
+    else:
+        weights += [whole("w4", words, small), weight("s", scale)]
+        nodes += [node("DequantizeLinear", "w4 s", "d", axis=0, block_size=BLOCK), node("MatMul", "r d", "y")]
+    given, made = value("x", shape=(4, WIDTH)), value("y", shape=(4, outputs))
+    return model(nodes, [given], [made], weights, opset=21, ir_version=10, domains=[DOMAIN])
+
+
+@pytest.mark.parametrize("how", ["straight", "turned", "packed"])
+def test_each_block_of_inputs_takes_a_power_of_its_own(how: str) -> None:
+    found = effect(RESCALE, loud_and_quiet(how), inputs(), tolerance=0.02)
+    assert found.before > 1.0 > found.after
+    assert found.bit_identical
 
 
 def test_a_scale_made_of_the_range_carries_its_power_of_two() -> None:

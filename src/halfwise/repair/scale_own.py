@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import is_constant, whole
 from halfwise.repair.scale_atoms import PINNED, Weights
-from halfwise.repair.scale_blocks import blocks, stored
+from halfwise.repair.scale_blocks import HeldBlocks, blocks, stored
 from halfwise.repair.scale_ground import Flow
 from halfwise.repair.scale_layout import Layout
 from halfwise.repair.scale_norms import norm_reach
-from halfwise.repair.scale_quantised import quantised_handler
+from halfwise.repair.scale_quantised import by_blocks, quantised_handler
 
 __all__ = ["own_handler"]
 
@@ -83,21 +85,34 @@ def _fused_product(flow: Flow, node: ir.Node) -> bool:
 
 
 def _packed_product(flow: Flow, node: ir.Node) -> bool:
-    """All scales of the packed weights take the difference of the powers of two in front and behind."""
+    """The scales of the packed weights take the difference of the powers of two in front and behind: those of a block,
+    or all, where they do not lie apart."""
     value, scales = flow._data(node), whole(node.inputs[2])
     bias = node.inputs[5] if len(node.inputs) > 5 else None
     if value is None or scales is None or (bias is not None and not is_constant(bias)):
         return False
+    rank, inputs, block = flow.rank(value), int(attribute(node, "K", 0)), int(attribute(node, "block_size", 0))
+    if scales.ndim == 2 and rank is not None and scales.shape[1] * block == inputs:
+        made = flow.atoms.fresh(len(scales))
+        by_blocks(flow, value, inputs, Weights(node, 2, made, (), *HeldBlocks.of(scales, 0, 1)[:2]), scales, 0)
+        if bias is not None:
+            flow._offset(node, 5, _array(bias), Layout.along(0, made, np.zeros(len(made))), 1)
+        return flow._write(node, rank - 1, made)
     layout, made = flow._uniform(value), flow.atoms.fresh(1)
     square, peak, _ = blocks(scales, ())
     shape = (1,) * scales.ndim
     square, peak = (np.reshape(each, (1, 1)) for each in (square, peak))
     flow.weights.append(Weights(node, 2, made, shape, square, peak, layout.atoms[:, None], shape))
     if bias is not None:
-        array = whole(bias)
-        assert array is not None
+        array = _array(bias)
         flow._offset(node, 5, array, Layout.along(None, made, np.zeros(1)), array.ndim)
     return flow._write(node, None, made)
+
+
+def _array(constant: ir.Value) -> NDArray[Any]:
+    array = whole(constant)
+    assert array is not None
+    return array
 
 
 _HANDLERS: Mapping[tuple[str, str], Callable[[Flow, ir.Node], bool]] = {

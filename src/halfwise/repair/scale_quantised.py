@@ -1,13 +1,15 @@
 """What powers of two become at quantisers: a scale takes what its tensor carries, and the integers stay as they are.
 
 2^k x / 2^k s is x / s: a QuantizeLinear whose scale carries what it reads gives the same integers. A DequantizeLinear
-makes a power of two of its own by its scale. A quantised weight is a weight: the scale behind its integers takes the
-difference of the powers in front of the product and behind it.
+makes a power of two of its own by its scale. A quantised weight is a weight, turned or not: the scale behind its
+integers takes the difference of the powers in front of the product and behind it. Where each block of inputs has a
+scale, all of a block carry one power.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +20,12 @@ from halfwise.model.families import PRODUCTS
 from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import is_constant, whole
 from halfwise.repair.scale_atoms import Ints, Weights
-from halfwise.repair.scale_blocks import blocks
+from halfwise.repair.scale_blocks import HeldBlocks, blocks
 from halfwise.repair.scale_ground import Flow
 from halfwise.repair.scale_layout import Layout
 from halfwise.repair.scale_walk import sizes
 
-__all__ = ["quantised_handler"]
+__all__ = ["by_blocks", "quantised_handler"]
 
 
 def quantised_handler(flow: Flow, node: ir.Node) -> Callable[[ir.Node], bool] | None:
@@ -31,8 +33,10 @@ def quantised_handler(flow: Flow, node: ir.Node) -> Callable[[ir.Node], bool] | 
     if node.domain:
         return None
     found = _HANDLERS.get(node.op_type)
-    if found is None and node.op_type in PRODUCTS and _weight_scale(node, 1) is not None:
+    if node.op_type in PRODUCTS and _weight_scale(node, 1) is not None:
         found = _product
+    elif node.op_type == "Transpose" and _turned(node) is not None:
+        return lambda given: True  # of a weight, which the product behind it reads
     return None if found is None else lambda given: found(flow, given)
 
 
@@ -69,14 +73,18 @@ def _dequantise(flow: Flow, node: ir.Node) -> bool:
 
 
 def _product(flow: Flow, node: ir.Node) -> bool:
-    """By a quantised weight: its scale has one number, or one for each of its outputs."""
+    """By a quantised weight: its scale has one number, one for each of its outputs, or one for each block of inputs."""
     value, found = flow._data(node), _weight_scale(node, 1)
     rank = flow.rank(node.outputs[0])
     if value is None or found is None or rank is None or rank < 2 or not _is_plain(node):
         return False
     maker, scale = found
     extents, out = sizes(maker.outputs[0]) or [], _outputs_at(node)
+    if out is not None and maker is not node.inputs[1].producer():  # type: ignore[union-attr]
+        out = 1 - out
     axis = int(attribute(maker, "axis", 1)) % max(len(extents), 1)
+    if scale.ndim == 2 and out is not None and len(extents) == 2 and axis != out and scale.shape[out] == extents[out]:
+        return _product_by_blocks(flow, node, value, maker, scale, out)
     along = scale.ndim == 1 and len(scale) > 1 and axis == out and extents[axis] == len(scale)
     made = flow.atoms.fresh(len(scale) if along else 1)
     columns = flow._uniform(value).atoms
@@ -85,6 +93,30 @@ def _product(flow: Flow, node: ir.Node) -> bool:
     _note(flow, maker, scale, made, columns)
     place = (1 if node.op_type in ("Conv", "ConvTranspose") else rank - 1) if along else None
     return flow._write(node, place, made)
+
+
+def _product_by_blocks(
+    flow: Flow, node: ir.Node, value: ir.Value, maker: ir.Node, scale: NDArray[Any], out: int
+) -> bool:
+    inputs, rank = (sizes(maker.outputs[0]) or [])[1 - out], flow.rank(node.outputs[0])
+    assert rank is not None
+    if not isinstance(inputs, int) or inputs % scale.shape[1 - out] or flow.rank(value) != rank:
+        return False
+    made = flow.atoms.fresh(scale.shape[out])
+    if not _biased(flow, node, made):
+        return False
+    by_blocks(flow, value, inputs, Weights(maker, 1, made, (), *HeldBlocks.of(scale, out, 1 - out)[:2]), scale, out)
+    return flow._write(node, rank - 1, made)
+
+
+def by_blocks(flow: Flow, value: ir.Value, inputs: int, weights: Weights, scale: NDArray[Any], out: int) -> None:
+    """The scales of blocks take the power of each output, along the axis `out`, less that of the block's inputs."""
+    count, rank = scale.shape[1 - out], flow.rank(value)
+    assert rank is not None
+    columns = flow._along(value, rank - 1, inputs).atoms.reshape(count, -1)
+    flow.atoms.tie(columns, columns[:, :1])
+    row, column = (tuple(scale.shape[i] if i == at else 1 for i in range(2)) for at in (out, 1 - out))
+    flow.weights.append(replace(weights, row_shape=row, columns=columns[:, 0][None], column_shape=column))
 
 
 def _biased(flow: Flow, node: ir.Node, made: Ints) -> bool:
@@ -131,20 +163,40 @@ def _weight_scale(node: ir.Node, slot: int) -> tuple[ir.Node, NDArray[Any]] | No
     """Of a quantised weight in this slot: what makes it of its integers, and the scale."""
     value = node.inputs[slot] if slot < len(node.inputs) else None
     maker = value.producer() if value is not None else None
+    if maker is not None and maker.op_type == "Transpose":
+        maker = _turned(maker) if node.op_type in ("MatMul", "Gemm") else None
     if maker is None or maker.domain or maker.op_type != "DequantizeLinear" or not _is_weight(maker):
         return None
     scale = _scale(maker)
     return None if scale is None else (maker, scale)
 
 
+def _turned(node: ir.Node) -> ir.Node | None:
+    """What makes the weight of two axes that this Transpose turns for one product."""
+    maker = node.inputs[0].producer() if node.inputs[0] is not None else None
+    turns = list(attribute(node, "perm", None) or (1, 0)) == [1, 0]
+    is_weight = maker is not None and maker.op_type == "DequantizeLinear" and not maker.domain and _is_weight(maker)
+    return maker if is_weight and turns and not node.domain else None
+
+
 def _is_weight(node: ir.Node) -> bool:
-    """Whether it makes a constant that one product alone reads."""
-    value, made = node.inputs[0], node.outputs[0]
-    readers = list(made.uses())
-    if not is_constant(value) or len(readers) != 1 or made.is_graph_output() or made.dtype is not ir.DataType.FLOAT:
+    """Whether it makes a constant that one product alone reads, turned or not."""
+    if not is_constant(node.inputs[0]):
         return False
+    reader, slot = _reader(node)
+    if reader is not None and reader.op_type == "Transpose" and len(sizes(node.outputs[0]) or []) == 2:
+        reader, slot = _reader(reader)
+    return reader is not None and reader.op_type in PRODUCTS and slot in (1, 2)
+
+
+def _reader(node: ir.Node) -> tuple[ir.Node | None, int]:
+    """The only one, of the same graph."""
+    made = node.outputs[0]
+    readers = list(made.uses())
+    if len(readers) != 1 or made.is_graph_output() or made.dtype is not ir.DataType.FLOAT:
+        return None, 0
     reader, slot = readers[0]
-    return reader.graph is node.graph and not reader.domain and reader.op_type in PRODUCTS and slot in (1, 2)
+    return (reader, slot) if reader.graph is node.graph and not reader.domain else (None, 0)
 
 
 def _is_plain(node: ir.Node) -> bool:
