@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
 import signal
 from pathlib import Path
@@ -43,6 +44,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if config.option.hypothesis_profile == EXPLORE and not hasattr(config, "workerinput"):
         terminal = config.pluginmanager.get_plugin("terminalreporter")
         terminal.write_line(f"--hypothesis-profile {EXPLORE} --hypothesis-seed {config.option.hypothesis_seed}")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are a million objects, and whoever collects garbage in between would look through them all."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
