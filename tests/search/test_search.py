@@ -20,7 +20,6 @@ from halfwise.emulation.stepper import Stepper
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
-from halfwise.search import prune
 from halfwise.search.journal import Journal
 from halfwise.search.judge import Judge, Question
 from halfwise.search.noise import Noise
@@ -180,21 +179,8 @@ def test_what_the_noise_model_names_is_halved_although_the_runs_are_spent() -> N
     assert len(solution.keep) < 0.75 * len(frozenset().union(*pairs))
 
 
-@pytest.mark.parametrize(("finish", "pruned"), [(0.0, False), (prune.FINISH, True)])
-def test_what_is_found_is_pruned_a_little_although_the_runs_are_spent(
-    finish: float, pruned: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a search that ends early often comes to many nodes more than are needed."""
-    monkeypatch.setattr(prune, "FINISH", finish)
-    search, everything = few_of_many(RunCounter(saving=0))
-    kept, _ = Pruning(search.sets, 1.0, {}, ()).run(everything)
-    assert search.measure(kept).unseen_bound <= 1.0 and (len(kept) <= 8) == pruned
-    assert search.judge.counter.samples <= (finish + 3) * len(search.judge.feeds)
-
-
-def test_runs_are_left_to_act_upon_what_nodes_alone_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_left_to_act_upon_what_nodes_alone_told() -> None:
     """To revert each node by itself would take all runs that there are."""
-    monkeypatch.setattr(prune, "FINISH", 0.0)
     search, everything = few_of_many(counter := RunCounter(saving=12))
     kept, _ = Pruning(search.sets, 1.0, {}, ()).run(everything)
     assert len(kept) < 0.9 * len(everything) and search.measure(kept).unseen_bound <= 1.0

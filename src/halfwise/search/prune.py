@@ -23,7 +23,6 @@ REFUSALS = 4  # nodes that may not go although their errors told so, until that 
 BATCH = 48  # nodes reverted side by side in one walk
 DROPS = 3.0  # passes that are left to try what the others told
 FEW = 8  # FP32 nodes that are pruned to the end although the runs are spent: that is soon done
-FINISH = 12.0  # passes for more than those, also where the runs are spent: what a search comes to is seldom small
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Pruning:
     def run(self, keep: frozenset[ir.Node]) -> tuple[frozenset[ir.Node], tuple[Kept, ...]]:
         """Drop what is not needed until putting back any one node breaks the tolerance, or its reason stands."""
         counter, a_pass = self.sets.counter, self.sets.judge.executions
-        most = max(counter.most(a_pass), counter.samples + FINISH * a_pass)
+        most = counter.most(a_pass)
         budget = min(counter.samples + PROOF_RUNS[len(keep) > MANY] * a_pass, most - DROPS * a_pass)
         if len(keep) <= FEW:
             soon = counter.samples + 2 * len(keep) * a_pass * (1 + len(self.sets.judge.also))
