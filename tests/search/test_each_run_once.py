@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -14,7 +13,6 @@ from halfwise import fix
 from halfwise.core.formats import Format
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator
-from halfwise.emulation.profiles import ORT_CUDA, WIDE
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.model import load
@@ -190,40 +188,6 @@ def test_a_set_that_the_worst_sample_refuses_is_not_run_on_the_others() -> None:
     taken, found = sets.tried(keep, 1e6), sets.measure(keep)
     assert judge.counter.samples == before + 3  # the other two
     assert (taken.ratio, taken.bound) == (found.ratio, found.unseen_bound)
-
-
-def test_a_set_that_the_worst_profile_refuses_is_not_run_under_the_others(tmp_path: Path) -> None:
-    nodes = [node("Mul", "x w", "a"), node("Add", "a x", "b"), node("Mul", "b w", "c"), node("Relu", "c", "y")]
-    rng = np.random.default_rng(3)
-    net = model(nodes, [value("x", shape=(64,))], [value("y", shape=(64,))], [weight("w", _normal(rng, 1.0))])
-    given = [Feed(number, {"x": _normal(rng, size)}) for number, size in enumerate((0.9, 1.0, 1.1))]
-    sites = Sites(load(net))
-    keep = frozenset([sites.free[0].node])
-
-    def begun(journal: Journal) -> Sets:
-        also = [Emulator(WIDE), Emulator(ORT_CUDA)]
-        judge = Judge(sites, Emulator(), Question(Tolerance.default()), given, also=also)
-        return Sets(sites, judge, Stepper(judge.emulator), journal, Format.FP32)
-
-    sets = begun(Journal(tmp_path / "journal"))
-    fp16, counter = sets.measure(frozenset()), sets.judge.counter
-    worst = sets.judge.hardest(sets.assignment(frozenset()))
-    before, index = counter.samples, fp16.ratios.index(fp16.ratio)
-    one = sets.tried(keep, 1e-6)
-    assert counter.samples == before + 1
-    assert one.ratio == one.bound == sets.judge.one_under(worst, sets.assignment(keep), index) > 1e-6
-    found = begun(Journal()).judge.under(worst, sets.assignment(keep))
-    between = (one.ratio + found.unseen_bound) / 2
-    assert one.ratio < between < found.unseen_bound
-    by_all = sets.tried(keep, between)
-    assert (by_all.ratio, by_all.bound) == (found.ratio, found.unseen_bound) and counter.samples == before + 3
-    taken, measured = sets.tried(keep, 1e6), sets.measure(keep)
-    assert (taken.ratio, taken.bound) == (measured.ratio, measured.unseen_bound) and counter.samples == before + 9
-
-    again = begun(Journal(tmp_path / "journal"))  # the same job, interrupted
-    assert again.measure(frozenset()).ratios == fp16.ratios
-    assert [again.tried(keep, 1e-6), again.tried(keep, between), again.tried(keep, 1e6)] == [one, by_all, taken]
-    assert again.judge.counter.samples == counter.samples
 
 
 def test_where_plain_fp16_does_alike_on_all_a_set_that_missed_tells_the_worst_sample() -> None:

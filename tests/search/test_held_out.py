@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,14 +20,10 @@ from halfwise.emulation import emulate
 from halfwise.emulation.streamed import StreamedSession
 from halfwise.model.inputs.samples import Feed
 from halfwise.model.inputs.synthetic import vary
-from halfwise.model.model import Model
-from halfwise.search import held_out, run_counter
-from halfwise.search.attempt import Attempt
-from halfwise.search.held_inputs import Inputs
+from halfwise.search import run_counter
 from halfwise.search.held_out import HeldOutSearch
 from halfwise.search.judge import Measured
-from halfwise.search.repair_selector import Selection
-from halfwise.search.search import Search, Solution
+from halfwise.search.search import Search
 from halfwise.search.unseen_bound import bound_for_unseen
 from tests.support.messages import kinds
 
@@ -140,28 +135,6 @@ def test_a_larger_set_is_asked_about_what_was_searched_too(held: float, searched
     asked = cast(HeldOutSearch, SimpleNamespace(notify=str))
     seen = HeldOutSearch._on_held_out(asked, cast(Search, search), judging(held), frozenset())
     assert seen.ratio == ratio
-
-
-@pytest.mark.parametrize(("more", "last", "taken"), [(3, False, True), (9, False, False), (9, True, True)])
-def test_many_nodes_that_choices_depend_on_are_the_last_resort(
-    more: int, last: bool, taken: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A set that grows from the one found comes first, also where no runs are left for a search."""
-    nodes = [ir.Node("", "Relu", [], name=f"n{i}") for i in range(20)]
-    sites = SimpleNamespace(free=[SimpleNamespace(node=each) for each in nodes], forced=frozenset(), model=None)
-    monkeypatch.setattr(held_out, "deciding", lambda *_: frozenset(nodes[: 4 + more]))
-    solution = Solution(frozenset(nodes[:4]), (), Measured((2.0, 2.0)), Measured((0.5, 0.5)))
-    search = SimpleNamespace(sites=sites, stepper=None, judge=None)
-    found = Selection(Attempt(cast(Model, None), (), cast(Search, search), solution), (), None)
-    asked = SimpleNamespace(
-        context=SimpleNamespace(judge=lambda *_: None),
-        _affords_search=lambda best: False,
-        _on_held_out=lambda *_: Measured((0.5, 0.5)),
-    )
-    inputs = cast(Inputs, SimpleNamespace(held_out=()))
-    chosen = HeldOutSearch._with_choices(cast(HeldOutSearch, asked), found, inputs, last=last)
-    assert (chosen is not None) == taken
-    assert chosen is None or len(chosen.best.solution.keep) == 4 + more
 
 
 def hidden(*behind: onnx.NodeProto, long: int = 24) -> onnx.ModelProto:

@@ -180,25 +180,19 @@ def test_what_the_noise_model_names_is_halved_although_the_runs_are_spent() -> N
 
 
 def test_runs_are_left_to_act_upon_what_nodes_alone_told() -> None:
-    """To revert each node by itself would take all runs that there are."""
-    search, everything = few_of_many(counter := RunCounter(saving=12))
-    kept, _ = Pruning(search.sets, 1.0, {}, ()).run(everything)
-    assert len(kept) < 0.9 * len(everything) and search.measure(kept).unseen_bound <= 1.0
-    assert counter.samples <= counter.most(len(search.judge.feeds)) + len(search.judge.feeds)
-
-
-def few_of_many(counter: RunCounter) -> tuple[Search, frozenset[ir.Node]]:
-    """All but two of 24 branches bear FP16."""
+    """All but two of 24 branches bear FP16. To revert each node by itself would take all runs that there are."""
     model = load(branches(2, 22))
     feeds = [{"x": np.linspace(0.5, 1.0, 16, dtype=np.float32) + s} for s in (0.0, 0.01)]
-    sites, emulator = Sites(model), Emulator()
+    sites, emulator, counter = Sites(model), Emulator(), RunCounter(saving=12)
     everything = frozenset(site.node for site in sites.free)
     loud = frozenset(node for node in everything if node.name in ("n_s0", "n_d0", "n_s1", "n_d1"))
     plain = Judge(sites, emulator, Question(Tolerance((Bound.of("*", "rel_l2", 1.0),))), feeds)
     allowed = 1.1 * plain.measure(Assignment.all_narrow(sites, loud)).unseen_bound
     question = Question(Tolerance((Bound.of("*", "rel_l2", allowed),)))
     search = Search(sites, Judge(sites, emulator, question, feeds, counter=counter), Stepper(emulator))
-    return search, everything
+    kept, _ = Pruning(search.sets, 1.0, {}, ()).run(everything)
+    assert len(kept) < 0.9 * len(everything) and search.measure(kept).unseen_bound <= 1.0
+    assert counter.samples <= counter.most(len(feeds)) + len(feeds)
 
 
 def branches(loud: int, quiet: int) -> onnx.ModelProto:

@@ -109,7 +109,7 @@ class HeldOutSearch:
             ):
                 break
             elif turn == TURNS - 1 or not self._affords_search(best):
-                found = self._larger(found, inputs, feeds, missed, expected)
+                found = self._larger(found, feeds, missed, expected)
             elif missed.ratio > min(HELD_OUT_TARGET, HARDER * reached.ratio):
                 target, near = 1.0, None
                 inputs, note = inputs.with_searched(_worst(feeds, missed), self.context.references)
@@ -165,11 +165,9 @@ class HeldOutSearch:
         return beyond_fp16(movement, tuple(missed.values()))
 
     def _affords_search(self, best: Attempt) -> bool:
-        """Whether there are runs left for one more search, with an input more; one that ends at once finds too much."""
-        judge, seen = best.search.judge, self.context.walks.passes + 2
-        least = (1 + LEAST_SETS) * judge.executions * (1 + len(judge.also)) + seen
-        ends = judge.counter.spent(judge.executions, least)
-        return not ends and judge.affords(Untried.ANEW, 1 + LEAST_SETS, seen)
+        """Whether there are runs left for one more search, with an input more."""
+        judge = best.search.judge
+        return not judge.spent and judge.affords(Untried.ANEW, 1 + LEAST_SETS, self.context.walks.passes + 2)
 
     def _affords_variants(self, best: Attempt, inputs: Inputs) -> bool:
         """Whether there are runs left to look at variants, and to act upon what they tell."""
@@ -189,11 +187,9 @@ class HeldOutSearch:
             groups[source] = (*groups.get(source, ()), feed)
         return [groups[source] for source in sorted(groups, key=lambda each: -of_source.get(each, 0.0))]
 
-    def _larger(
-        self, found: Selection, inputs: Inputs, feeds: Sequence[Feed], missed: Measured, expected: float
-    ) -> Selection:
+    def _larger(self, found: Selection, feeds: Sequence[Feed], missed: Measured, expected: float) -> Selection:
         """Nothing is searched anew: what FP16 does to the input that is missed the most is kept from it, until all that
-        are held out are met; where that does not help, what choices depend on, or what no derivative tells of."""
+        are held out are met."""
         best, held = found.best, missed
         search, keep = best.search, best.solution.keep
         seen = self.context.counter.free(CLOSE.passes + 2 * len(feeds), Untried.ANEW)
@@ -213,10 +209,8 @@ class HeldOutSearch:
             keep = best.solution.keep | ladder.nodes(count)
             held = self._on_held_out(search, judge, keep)
             expected = held.unseen_bound
-        if held.ratio > 1.0:
-            whole = self._with_choices(found, inputs, last=True) or self._with_hidden(found, feeds, keep, noise)
-            if whole is not None:
-                return whole
+        if held.ratio > 1.0 and (whole := self._with_hidden(found, feeds, keep, noise)) is not None:
+            return whole
         if keep == best.solution.keep or held.ratio > max(missed.ratio, 1.0):
             return found
         if _is_met(held.ratio, expected):  # what lies between is worth a few runs, also late
@@ -248,17 +242,14 @@ class HeldOutSearch:
                 return _with_more(found, more, noise)
         return _with_more(found, every, noise)
 
-    def _with_choices(
-        self, found: Selection, inputs: Inputs, *, first: bool = False, last: bool = False
-    ) -> Selection | None:
+    def _with_choices(self, found: Selection, inputs: Inputs, *, first: bool) -> Selection | None:
         """With all that choices between near equals depend on, where that is enough and an input was missed before, or
-        no runs are left: with fewer nodes, which are enough for the inputs searched, another is missed each time.
-        `last`: however many they are."""
+        no runs are left: with fewer nodes, which are enough for the inputs searched, another is missed each time."""
         search, solution = found.best.search, found.best.solution
         free = _free(search)
         keep = solution.keep | deciding(free, search.sites.model, search.stepper)
         dear = len(keep) > DEAR * len(solution.keep)
-        if not last and (dear or (first and self._affords_search(found.best))):
+        if (first or dear) and not search.judge.spent and self._affords_search(found.best):
             return None
         if len(keep) in (len(solution.keep), len(free)):
             return None

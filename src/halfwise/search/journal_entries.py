@@ -10,7 +10,7 @@ from msgspec import Meta
 from halfwise.core.document import Number, Record
 from halfwise.core.metrics import Outputs
 
-__all__ = ["AloneEntry", "NoiseEntry", "OneEntry", "Ratio", "SensitivityEntry", "SetEntry", "TrialEntry"]
+__all__ = ["AloneEntry", "NoiseEntry", "OneEntry", "Ratio", "SensitivityEntry", "SetEntry"]
 
 if TYPE_CHECKING:
     Amount = float
@@ -50,7 +50,6 @@ class SetEntry(Record, frozen=True):
     chances: tuple[Amount, ...] = ()
     smooth: tuple[Ratio, ...] = ()
     hardest: tuple[tuple[int, Ratio], ...] = ()  # of samples with steps: the worst finite one, and its error
-    worst: str = ""  # of several profiles, the one under which it does worst
 
     def of(self, samples: int) -> bool:
         """Whether it is of so many."""
@@ -62,15 +61,6 @@ class OneEntry(Record, frozen=True):
     """The same on one sample."""
 
     load: Ratio
-    runs: Runs
-    until: Runs
-
-
-class TrialEntry(Record, frozen=True):
-    """What one profile told of a set: the worst ratio, and what to expect of others."""
-
-    load: Ratio
-    bound: Ratio
     runs: Runs
     until: Runs
 

@@ -249,23 +249,6 @@ class Judge:
         """The error as each profile sees it; what was measured before is not run again."""
         return {emulator.profile.name: self._under(emulator, assignment) for emulator in (self.emulator, *self.also)}
 
-    def hardest(self, assignment: Assignment) -> str:
-        """The profile under which it does worst, of several."""
-        found = self.by_profile(assignment)
-        return max(found, key=lambda name: found[name].unseen_bound)
-
-    def under(self, profile: str, assignment: Assignment) -> Measured:
-        """The error as this one sees it alone."""
-        return self._under(self._named(profile), assignment)
-
-    def one_under(self, profile: str, assignment: Assignment, index: int) -> float:
-        """The same on one sample only."""
-        (errors,) = self._errors(self._named(profile), assignment, (index,))
-        return max(map(self._ratio, errors))
-
-    def _named(self, profile: str) -> Emulator:
-        return next(each for each in (self.emulator, *self.also) if each.profile.name == profile)
-
     def _under(self, emulator: Emulator, assignment: Assignment) -> Measured:
         errors = self._errors(emulator, assignment, range(len(self.feeds)))
         found = Evaluation(self.question.tolerance, self.floats, tuple(error for each in errors for error in each))

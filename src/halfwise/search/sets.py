@@ -16,7 +16,7 @@ from halfwise.emulation.stepper import Stepper
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.journal import Journal, digest
-from halfwise.search.journal_entries import AloneEntry, OneEntry, SetEntry, TrialEntry
+from halfwise.search.journal_entries import AloneEntry, OneEntry, SetEntry
 from halfwise.search.judge import Judge, Measured
 from halfwise.search.revert import revert_alone
 from halfwise.search.run_counter import RunCounter
@@ -62,7 +62,6 @@ class Sets:
         self.model = model
         self.measured: dict[frozenset[ir.Node], Measured] = {}
         self._one_known: dict[frozenset[ir.Node], float] = {}  # runs of single samples that an earlier job counted
-        self._worst: dict[frozenset[ir.Node], str] = {}  # of several profiles, the one under which a set did worst
         self._hardest: dict[int, tuple[int, float]] = {}  # by sample: the step of the largest finite error of any set
 
     def measure(self, keep: frozenset[ir.Node]) -> Measured:
@@ -70,7 +69,7 @@ class Sets:
         if keep not in self.measured:
             key = self.key("measure", *sorted(n.name or "" for n in keep))
             known = self.journal.get(key, SetEntry, lambda entry: entry.of(len(self.judge.feeds)))
-            self.measured[keep] = self._run(keep, key) if known is None else self._known(keep, known, key)
+            self.measured[keep] = self._run(keep, key) if known is None else self._known(known, key)
             for index, ratio in enumerate(self.measured[keep].ratios):
                 self._remember(keep, index, ratio)
         return self.measured[keep]
@@ -85,8 +84,6 @@ class Sets:
             entry |= {"chances": list(found.chances), "smooth": [str(x) for x in found.smooth]}
         if hardest := tuple(map(_hardest, found.steps)):
             entry["hardest"] = [[step, str(ratio)] for step, ratio in hardest]
-        if self.judge.also:
-            entry["worst"] = self._worst[keep] = self.judge.hardest(self.assignment(keep))
         self.journal.put(key, {**entry, **self._counted(self.counter.samples - before)})
         self._harder(hardest)
         return found
@@ -95,11 +92,9 @@ class Sets:
         """For the journal: what a measurement took, and all by then."""
         return {"runs": runs, "until": self.counter.samples}
 
-    def _known(self, keep: frozenset[ir.Node], known: SetEntry, key: str) -> Measured:
+    def _known(self, known: SetEntry, key: str) -> Measured:
         self.counter.remember(*self.journal.runs(key))
         self._harder(known.hardest)
-        if known.worst:
-            self._worst[keep] = known.worst
         return Measured(
             known.loads,
             known.outputs,
@@ -116,36 +111,13 @@ class Sets:
 
     def tried(self, keep: frozenset[ir.Node], target: float) -> Trial:
         """What these nodes in FP32 leave. Where the sample that is likely to do worst is above `target` by itself, the
-        others are not run; nor are all under other profiles where the one that did worst before tells enough."""
+        others are not run."""
         if keep not in self.measured and len(self.judge.feeds) > 1:
-            trial = self._foretold(keep, self._likely_worst(keep, target), target)
-            if trial.bound > target:
-                return trial
+            ratio = self.measure_one(keep, self._likely_worst(keep, target))
+            if ratio > target:
+                return Trial(ratio, ratio)
         found = self.measure(keep)
         return Trial(found.ratio, found.unseen_bound)
-
-    def _foretold(self, keep: frozenset[ir.Node], index: int, target: float) -> Trial:
-        """As this sample tells; of several profiles, as the one tells that did worst before, on all samples if it has
-        to."""
-        profile, decision = next(reversed(self._worst.values()), None), self.assignment(keep)
-        if profile is None:
-            ratio = self.measure_one(keep, index)
-            return Trial(ratio, ratio)
-        key = self.key("tried", profile, index, target, *sorted(n.name or "" for n in keep))
-        if (known := self.journal.get(key, TrialEntry)) is not None:
-            runs, until = self.journal.runs(key)
-            self.counter.remember(runs, until)
-            self._one_known[keep] = self._one_known.get(keep, 0.0) + runs
-            return Trial(known.load, known.bound)
-        before = self.counter.samples
-        ratio = self.judge.one_under(profile, decision, index)
-        trial = Trial(ratio, ratio)
-        if ratio <= target:
-            found = self.judge.under(profile, decision)
-            trial = Trial(found.ratio, found.unseen_bound)
-        runs = self.counter.samples - before
-        self.journal.put(key, {"load": str(trial.ratio), "bound": str(trial.bound), **self._counted(runs)})
-        return trial
 
     def _likely_worst(self, keep: frozenset[ir.Node], target: float) -> int:
         """The sample that plain FP16 does worst on; where it does alike on all, as where values overflow on each, that
