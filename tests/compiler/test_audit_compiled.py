@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.compiler.audit import audit, nodes_from_log
 from halfwise.compiler.buildlog import read_log
+from halfwise.compiler.kernel_names import hides_steps, may_hold, place_of
 from halfwise.compiler.layers import layers_from_log
 from halfwise.compiler.layers_model import compile_for_log, nodes_of_model
 from halfwise.core.errors import InputError
@@ -78,6 +79,51 @@ def test_rtx_compiles_a_model_and_keeps_an_fp32_region(tmp_path: Path) -> None:
     assert nodes(result)["root"].precision == "fp32"
     assert {v.node: v.got for v in result.violations} == {"square": "fp16", "product": "fp16"}
     assert result.coverage()["unknown"] == 0
+
+
+BENT = ("Sin", "Cos", "Tanh", "Abs", "Neg", "Sigmoid")
+
+
+def _behind_steps(before: int, path: Path) -> Path:
+    """So many steps in FP16, then a root mean square in FP32, all of which one kernel takes."""
+    steps = [_node(BENT[i % 6], f"v{i}", f"v{i + 1}", f"step{i}") for i in range(before)]
+    steps += [
+        _node("Cast", f"v{before}", "wide", "to32", to=TensorProto.FLOAT),
+        _node("Mul", "wide wide", "square", "square"),
+        _node("ReduceMean", "square", "mean", "mean", axes=[-1]),
+        _node("Sqrt", "mean", "root", "root"),
+        _node("Cast", "root", "narrow", "to16", to=TensorProto.FLOAT16),
+        _node("Neg", "narrow", "y", "end"),
+    ]
+    return _save(path, steps, {"v0": [4, 64]}, {"y": [4, 1]}, [])
+
+
+@needs_rtx
+@pytest.mark.parametrize(
+    ("before", "shown"),
+    [(4, ("fp32", "mixed")), (23, ("fp32", "mixed")), (30, ("unknown", "unknown"))],
+    ids=["whole name", "one cast shown", "no cast shown"],
+)
+def test_casts_that_a_long_kernel_name_hides_are_not_denied(
+    before: int, shown: tuple[str, str], tmp_path: Path
+) -> None:
+    path = _behind_steps(before, tmp_path / "m.onnx")
+    log = compile_for_log(path)
+    island = ("square", "mean", "root")
+    result = audit(layers_from_log(log), log, nodes_of_model(path), fp32(*island))
+    (kernel,) = nodes(result)["mean"].kernels
+    assert hides_steps(kernel) == (before > 4)
+    assert {verdict(result, name) for name in island} == {shown}
+    assert result.violations == ()
+    if shown[0] == "unknown":
+        assert nodes(result)["mean"].notes == (Note.of(NoteKind.NAME_HIDES_STEPS, types=["fp16"]),)
+
+
+def test_a_step_that_a_name_does_not_show_has_no_place() -> None:
+    whole, long = "__myl_MulCastMeanSqrtCast_myl0_1", "__myl_MulCastMeanSqrtEtc_myl0_1"
+    assert (place_of("ReduceMean", whole), place_of("Mul", whole)) == ("inside", "before")
+    assert (place_of("ReduceMean", long), place_of("Mul", long)) == (None, None)
+    assert may_hold("Softmax", long) and not may_hold("Softmax", whole)
 
 
 @needs_rtx

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halfwise.compiler.compiled import TIME_LIMIT_S, Compiled, Compiler
-from halfwise.compiler.kernel_names import cast_count, steps
+from halfwise.compiler.kernel_names import cast_count, hides_steps, steps
 from halfwise.core.errors import HalfwiseError
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.whole_files import scratch_folder
@@ -78,10 +78,10 @@ def _norms(audit: Audit, given: frozenset[str]) -> Iterator[Note]:
 
 
 def _wide(kernel: str) -> bool:
-    """Whether a kernel's name has a cast in front of its mean, and one back behind it."""
+    """Whether a kernel's name has a cast in front of its mean, and one back behind it, if it shows that."""
     spelled = steps(kernel)
     means = [index for index, step in enumerate(spelled) if step in _STATISTICS]
     if not means or not cast_count(kernel):
         return False
     casts = [index for index, step in enumerate(spelled) if step in ("Cast", "Cas")]
-    return casts[0] < means[0] and casts[-1] > means[-1]
+    return casts[0] < means[0] and (casts[-1] > means[-1] or hides_steps(kernel))

@@ -10,12 +10,13 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from halfwise.emulation.profiles.kernel_set import CAST_STEPS
+from halfwise.emulation.profiles.kernel_set import CAST_STEPS, MORE_STEPS
 
 __all__ = [
     "Place",
     "cast_count",
     "fused_attention",
+    "hides_steps",
     "is_bookkeeping",
     "is_copy",
     "may_hold",
@@ -74,6 +75,11 @@ def cast_count(name: str) -> int:
     return sum(step in CAST_STEPS for step in steps(name))
 
 
+def hides_steps(name: str) -> bool:
+    """Whether a name does not spell all steps of its kernel: casts may be among the others."""
+    return steps(name)[-1:] == (MORE_STEPS,)
+
+
 def is_copy(name: str) -> bool:
     """A kernel that only moves values."""
     spelled = steps(name)
@@ -101,7 +107,7 @@ def place_of(op: str, name: str) -> Place | None:
     casts = [index for index, step in enumerate(spelled) if step in CAST_STEPS]
     candidates = _STEPS_OF.get(op, "").split()
     places = [index for index, step in enumerate(spelled) if step in candidates]
-    if not casts or not places:
+    if not casts or not places or hides_steps(name):
         return None
     if max(places) < casts[0]:
         return "before"
@@ -113,10 +119,10 @@ def place_of(op: str, name: str) -> Place | None:
 
 
 def may_hold(op: str, name: str) -> bool:
-    """Whether an operator's steps stand in a kernel's name; where either tells no steps, it may."""
+    """Whether an operator's steps stand in a kernel's name; where either does not tell its steps, it may."""
     spelled = steps(name)
     candidates = _STEPS_OF.get(op, "").split()
-    return not spelled or not candidates or not set(candidates).isdisjoint(spelled)
+    return not spelled or not candidates or hides_steps(name) or not set(candidates).isdisjoint(spelled)
 
 
 def narrow_operands(tactic: str) -> str | None:

@@ -10,6 +10,7 @@ from halfwise.compiler.buildlog.layer_text import PARSER_LAYERS, fused_parts, is
 from halfwise.compiler.kernel_names import (
     cast_count,
     fused_attention,
+    hides_steps,
     is_bookkeeping,
     is_copy,
     may_hold,
@@ -304,13 +305,19 @@ class Evidence:
         operands = narrow_operands(kernel.tactic)
         if operands is not None and types == {"fp32"}:
             return MIXED, "mixed", Note.of(NoteKind.MULTIPLIES_NARROW, operands=operands, tactic=kernel.tactic)
-        if len(types) == 1 and casts < 2:  # one cast cannot widen and narrow again
+        hidden = hides_steps(kernel.name)
+        if len(types) == 1 and casts < 1 + (not hidden):  # one cast that is all cannot widen and narrow again
             only = next(iter(types))
             if declared in FLOATS and only != declared:
+                if hidden:
+                    return UNKNOWN, "unknown", Note.of(NoteKind.NAME_HIDES_STEPS, types=[only])
                 return only, "exact", Note.of(NoteKind.STATED_OTHERWISE, stated=declared, found=only)
             math = tactic_math(kernel.tactic)
             told = math and Note.of(NoteKind.TACTIC_MATH, operand=math.operand, accumulator=math.accumulator)
             return only, "exact", told
+        if hidden and casts and declared in FLOATS:
+            told = Note.of(NoteKind.AS_MODEL_STATES_LONG, reads=_named(reads), writes=_named(writes))
+            return declared, "mixed", told
         return self._beside_casts(place_of(info.op, kernel.name), declared, casts, reads, writes)
 
     def _beside_casts(

@@ -46,6 +46,9 @@ AUDITING = {
     NoteKind.KERNELS_DIFFER: "its {count:many kernel differs/kernels differ}: {types:plain}",
     NoteKind.KERNEL_UNTYPED: "the engine does not list this kernel's types",
     NoteKind.KERNEL_PARTLY_TYPED: ("some inputs or outputs of its kernel state no type; those that do: {types:plain}"),
+    NoteKind.NAME_HIDES_STEPS: (
+        "its kernel reads and writes {types:plain}; its name is too long to show all casts inside"
+    ),
     NoteKind.READS_AND_WRITES: "its kernel reads and writes {types:plain}",
     NoteKind.MULTIPLIES_NARROW: "reads and writes fp32, but its tactic multiplies in {operands} ({tactic})",
     NoteKind.STATED_OTHERWISE: "the model states {stated}, but all that its kernel reads and writes is {found}",
@@ -58,6 +61,10 @@ AUDITING = {
     NoteKind.AS_MODEL_STATES_CASTS: (
         "as the model states it (strong typing); its kernel reads {reads:plain}, writes {writes:plain}, "
         "and casts {casts:many time} inside"
+    ),
+    NoteKind.AS_MODEL_STATES_LONG: (
+        "as the model states it (strong typing); its kernel reads {reads:plain}, writes {writes:plain}, and casts "
+        "inside; its name is too long to show all casts"
     ),
     NoteKind.BETWEEN_CASTS: (
         "between two casts in its kernel, which reads {reads:plain} and writes {writes:plain}; "

@@ -23,12 +23,13 @@ from halfwise.model.families import PRODUCTS
 from halfwise.model.moving import only_moves
 from halfwise.precision.sites import Sites
 
-__all__ = ["CAST_STEPS", "EngineKernel", "KernelSet"]
+__all__ = ["CAST_STEPS", "MORE_STEPS", "EngineKernel", "KernelSet"]
 
 _PRODUCT_STEPS = frozenset({"Fc", "Gemm", "Corr", "Conv", "Deco"})
 _NORMS = frozenset({"LayerNormalization", "RMSNormalization"})
 _ROOTS = frozenset({"Sqrt", "Sqr"})
 CAST_STEPS = frozenset({"Cast", "Cas"})
+MORE_STEPS = "Etc"  # ends a name that would be too long: the kernel has further steps
 
 
 @dataclass(frozen=True)
@@ -191,14 +192,14 @@ def _semantics(node: ir.Node, kernels: tuple[EngineKernel, ...]) -> Kernel | Non
 
 
 def _takes_statistics_wide(kernel: EngineKernel) -> bool:
-    """Whether a cast stands behind each root in a name, before the scale: else some norm there takes them narrow."""
+    """Whether a cast stands behind each root that a name shows, before the scale: else a norm takes them narrow."""
     rest = iter(kernel.steps)
     for step in rest:
         if step in _ROOTS:
             behind = next(rest, "")
             for expected in ("Div", "Mul"):  # by the root, as its inverse or at once
                 behind = next(rest, "") if behind == expected else behind
-            if behind not in CAST_STEPS:
+            if behind not in CAST_STEPS and behind != MORE_STEPS:
                 return False
     return True
 
