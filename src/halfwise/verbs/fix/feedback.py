@@ -16,6 +16,7 @@ from halfwise.emulation.profiles import ENGINE, WIDE
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
 from halfwise.search.context import EvaluationContext
+from halfwise.search.held_inputs import HELD_OUT_TARGET
 from halfwise.search.held_out import Decided
 from halfwise.search.run_counter import Untried
 from halfwise.verbs.fix.candidate import Candidate
@@ -127,9 +128,10 @@ def spared(
     """The decision without what no profile needs, and the names of nodes that were seen to be needed.
 
     The search puts nodes back as `strict` computes them, and measures whole sets by all profiles: what it has not seen
-    to be needed is reverted once more, by itself, and all profiles judge.
+    to be needed is reverted once more, by itself, and all profiles judge, on held-out inputs, too.
     """
     judge = context.judge(decided.sites, decided.samples.search)
+    held_out = context.judge(decided.sites, decided.samples.validation)
     required = context.required(decided.sites, decided.samples.search)
     formats = dict(decided.formats)
     proven = {each.node.name or "" for each in decided.kept if each.without is not None and each.without > 1.0}
@@ -143,7 +145,8 @@ def spared(
             break
         notify(f"reverting node {count} of {min(len(doubtful), MOST_TRIALS)}, judged by all profiles")
         fewer = {each: fmt for each, fmt in formats.items() if each is not node}
-        if judge.measure(Assignment.excepting(decided.sites, fewer, context.io)).unseen_bound <= 1.0:
+        trial = Assignment.excepting(decided.sites, fewer, context.io)
+        if judge.measure(trial).unseen_bound <= 1.0 and held_out.measure(trial).ratio <= HELD_OUT_TARGET:
             formats = fewer
         else:
             proven.add(node.name or "")
