@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.samples import Samples, load_samples
 from halfwise.model.model import Model, load
-from halfwise.search.run_counter import SAVING_RUNS, saving_runs
+from halfwise.search.run_counter import KEPT_BACK, SAVING_RUNS, SAVING_RUNS_LATER, RunCounter, Untried, saving_runs
 
 
 def _chain(nodes: int = 4, weight: int = 8, given: int = 8) -> Model:
@@ -45,3 +45,30 @@ def test_tensors_of_a_sequence_are_counted_one_by_one() -> None:
     ragged = [np.ones(3, np.float32), np.ones((2, 40_000), np.float32)]
     samples = Samples((Feed(0, {"s": ragged}),), (), "given")  # type: ignore[dict-item]
     assert saving_runs(_chain(), samples) == SAVING_RUNS
+
+
+def test_a_later_search_has_runs_of_its_own() -> None:
+    """However many went into the one before, in whose answer only another judge finds fault."""
+    counter = RunCounter(saving=SAVING_RUNS)
+    counter.over(2)
+    counter.add(2.0 * SAVING_RUNS)
+    assert counter.spent(2) and not counter.within(1.0)
+    counter.search_later()
+    assert not counter.spent(2) and counter.within(1.0)
+    own = 2.0 * (SAVING_RUNS_LATER - KEPT_BACK)  # of the samples of a pass
+    assert not counter.spent(2, own - 1.0) and counter.spent(2, own)
+    counter.add(own)
+    assert counter.spent(2)
+
+
+def test_a_later_search_takes_none_from_what_is_left() -> None:
+    counter = RunCounter(saving=100.0)
+    counter.search_later()
+    assert counter.saving == 100.0
+
+
+def test_a_stated_budget_is_for_all_searches() -> None:
+    counter = RunCounter(budget=10.0)
+    counter.add(10.0)
+    counter.search_later()
+    assert not counter.free(1.0, Untried.SETS)

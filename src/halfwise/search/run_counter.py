@@ -9,11 +9,12 @@ from halfwise.core.contents import tensors_in
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import Model
 
-__all__ = ["MOST_LATER", "SAVING_RUNS", "RunCounter", "Untried", "saving_runs"]
+__all__ = ["KEPT_BACK", "MOST_LATER", "SAVING_RUNS", "SAVING_RUNS_LATER", "RunCounter", "Untried", "saving_runs"]
 
 KEPT_BACK = 6  # passes for the verdict
 SAVING_RUNS = 40  # passes over the search inputs that may go into saving FP32 nodes
 SAVING_RUNS_SMALL = 100  # the same of a small model, whose runs take next to no time
+SAVING_RUNS_LATER = 30  # of a search that heeds less rounding, or an engine's kernels: beyond what was run by then
 SMALL_NODES = 48
 SMALL_BYTES = 1 << 20  # of weights
 SMALL_INPUTS = 1 << 16  # numbers in one sample
@@ -54,6 +55,7 @@ class RunCounter:
         self.looks = False
         self.later = MOST_LATER
         self.a_pass = 1
+        self._later = 0.0  # passes, by a search that came later
         self._own = 0.0  # run by this job, and not known to have been counted before
         self._verdict = self._overflows = self._answer = self._larger = 0.0
 
@@ -85,6 +87,11 @@ class RunCounter:
         """It was not good enough."""
         self.found_at = None
 
+    def search_later(self) -> None:
+        """It was good enough for all but who judges from now on, too: what others spent is not spent for them."""
+        self.search()
+        self._later = self.passes(self.a_pass) + SAVING_RUNS_LATER
+
     def expect(self, later: int) -> None:
         """So many searches may come later than the one that begins."""
         self.later = later
@@ -106,7 +113,12 @@ class RunCounter:
 
     def most(self, samples: int) -> float:
         """The model executions that may be spent, where a pass is over so many samples."""
-        return math.inf if self.budget is not None else max(self.most_passes - KEPT_BACK, 0.0) * samples
+        return math.inf if self.budget is not None else max(self.saving - KEPT_BACK, 0.0) * samples
+
+    @property
+    def saving(self) -> float:
+        """The passes after which a job ends that saves nodes, those of the verdict among them."""
+        return max(self.most_passes, self._later)
 
     def spent(self, samples: int, more: float = 0.0) -> bool:
         """Or would be, after so many executions more."""
@@ -114,7 +126,7 @@ class RunCounter:
 
     def within(self, samples: float) -> bool:
         """Whether a job with so many executions more takes no more passes than may go into saving nodes."""
-        return self.samples + samples <= self.most_passes * self.a_pass
+        return self.samples + samples <= self.saving * self.a_pass
 
     # -- a budget for all ---------------------------------------------------------------------------------------------
 

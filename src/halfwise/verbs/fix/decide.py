@@ -67,14 +67,14 @@ def _searched(prepared: Prepared) -> Feedback:
     counter.expect(MOST_LATER - 1)
     if not _affords_second(found.in_sight, first):
         return replace(found, in_sight=None)
-    counter.search()
+    counter.search_later()
     why = f"the tolerance is missed under {', '.join(found.missed)}" if found.missed else "values overflow inside"
     request.notify(f"searching again: {why}")
     second = _second(prepared, found.in_sight, first)
     counter.expect(0)
     further = in_further_sight(found, second, request.profile)
     if further is not None and _affords_second(further, first):
-        counter.search()
+        counter.search_later()
         request.notify(f"searching again: the tolerance is missed under {further.also[-1].profile.name}")
         second = _second(prepared, further, first)
     return second_feedback(found, second, request.profile)

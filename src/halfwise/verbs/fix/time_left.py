@@ -105,10 +105,10 @@ class Course:
             return 0.0, self._check
         if counter.hoped_at is not None:
             return max(counter.hoped_at / self._samples - self.done, 0.0), self._check
-        if counter.most_passes == math.inf:
+        if counter.saving == math.inf:
             return None
         least = max(self.done + self._check, counter.least / self._samples)
-        most = max(counter.most_passes * max(counter.a_pass / self._samples, 1.0), least)
+        most = max(counter.saving * max(counter.a_pass / self._samples, 1.0), least)
         return max(math.sqrt(least * most) - self.done - self._check, 0.0), self._check
 
     def checked(self) -> None:
