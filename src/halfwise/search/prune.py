@@ -48,7 +48,7 @@ class Pruning:
         """Drop what is not needed until putting back any one node breaks the tolerance, or its reason stands."""
         counter, a_pass = self.sets.counter, self.sets.judge.executions
         most = counter.most(a_pass)
-        budget = min(counter.samples + PROOF_RUNS[len(keep) > MANY] * a_pass, most - DROPS * a_pass)
+        budget = self._proof_ends(keep, most)
         if len(keep) <= FEW:
             soon = counter.samples + 2 * len(keep) * a_pass * (1 + len(self.sets.judge.also))
             most, budget = max(most, soon), max(budget, soon)
@@ -68,6 +68,7 @@ class Pruning:
                 # a tensor with a node that went: that is rounded now, whoever else is in FP32.
                 beside = {near for node in keep - smaller for near in (*node.predecessors(), *node.successors())}
                 keep = smaller
+                budget = max(budget, self._proof_ends(keep, most))
                 ratios = {n: ratio for n, ratio in ratios.items() if n in keep - beside and ratio > room}
                 seen = {node: count for node, count in seen.items() if node in ratios}
                 continue
@@ -96,6 +97,11 @@ class Pruning:
             each = max((counter.samples - before) / max(len(found), 1), 1e-9)
             size = min(BATCH, max(int((budget - counter.samples) / each), 1))  # as many as are still to be had
         return keep, tuple(kept_node(node, ratios.get(node), self.fatal) for node in sorted(keep, key=self._index))
+
+    def _proof_ends(self, keep: frozenset[ir.Node], most: float) -> float:
+        """The count of runs at which no node of these is put back any more to see whether it is needed."""
+        counter, a_pass = self.sets.counter, self.sets.judge.executions
+        return min(counter.samples + PROOF_RUNS[len(keep) > MANY] * a_pass, most - DROPS * a_pass)
 
     def _least_likely_needed(self, node: ir.Node) -> tuple[bool, int]:
         """Of others the last first: the least of the model is behind them."""
