@@ -1,5 +1,5 @@
-"""Rewrites what no later room knows: sparse tensors, sizes that say nothing, bodies that hand out an outer tensor,
-ONNX's quantisers in a domain of TensorRT's."""
+"""Rewrites what no later room knows: sparse tensors, initializers of one name, sizes that say nothing, bodies that
+hand out an outer tensor, ONNX's quantisers in a domain of TensorRT's."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ def needs_fixups(proto: onnx.ModelProto) -> bool:
         for graph in every_graph(proto)
     )
     quantises = any(in_foreign_domain(node) for graph in every_graph(proto) for node in graph.node)
-    return sparse or quantises or any(_unknown_sizes(proto)) or any(_handed_through(proto.graph, frozenset()))
+    repeats = any(_repeated(graph) for graph in every_graph(proto))
+    return sparse or quantises or repeats or any(_unknown_sizes(proto)) or any(_handed_through(proto.graph, frozenset()))
 
 
 def fix_up(proto: onnx.ModelProto) -> None:
     """Rewrite the model in place."""
     for graph in every_graph(proto):
+        for index in _repeated(graph):
+            del graph.initializer[index]
         _make_dense(graph)
         _bring_home(graph)
     for dimension in list(_unknown_sizes(proto)):
@@ -42,6 +45,19 @@ def fix_up(proto: onnx.ModelProto) -> None:
             inner += "_"
         graph.node.add(op_type="Identity", input=[output.name], output=[inner])
         output.name = inner
+
+
+def _repeated(graph: onnx.GraphProto) -> list[int]:
+    """Where initializers stand, the last first, of whose name there is a later one: ONNX Runtime takes that. Intel's
+    Neural Compressor quantises a bias once for each node that reads it."""
+    known: set[str] = set()
+    repeated = []
+    for index in range(len(graph.initializer) - 1, -1, -1):
+        name = graph.initializer[index].name
+        if name in known:
+            repeated.append(index)
+        known.add(name)
+    return repeated
 
 
 def _unknown_sizes(proto: onnx.ModelProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
