@@ -78,6 +78,17 @@ def test_quantised_tensors_that_tensorrt_does_not_read_are_told(zero: Any, targe
     assert [note.values["node"] for note in notes if note.kind is NoteKind.QUANTISED_NOT_READ] == ["n_q"] * told
 
 
+def test_the_node_told_is_one_that_stays_not_a_weight_that_could_be_a_float() -> None:
+    """A user who quantises the weight again would be refused as before."""
+    proto = requantised(np.uint8(128))
+    proto.graph.initializer.extend([weight("table", np.ones((8, 4), np.uint8)), weight("step", np.float32(0.5))])
+    proto.graph.node.insert(0, helper.make_node("DequantizeLinear", ["table", "step"], ["wide"], name="n_table"))
+    proto.graph.node.append(helper.make_node("MatMul", ["y", "wide"], ["out"], name="n_out"))
+    proto.graph.output[0].CopyFrom(value("out", shape=(2, 4)))
+    _, notes = read_by(Target.parse("rtx-1.7"), load(proto))
+    assert [note.values["node"] for note in notes if note.kind is NoteKind.QUANTISED_NOT_READ] == ["n_q"]
+
+
 def _w(name: str, *shape: int, scale: float = 0.3) -> onnx.TensorProto:
     draw = np.random.default_rng(len(name) + sum(shape)).standard_normal(shape)
     return numpy_helper.from_array((draw * scale).astype(np.float32), name)
@@ -243,4 +254,14 @@ def test_what_onnxruntime_genai_writes_and_has_no_steps_is_refused_in_one_line(o
     with pytest.raises(
         InputError, match=rf"TensorRT-RTX 1.7 does not read {op} \(node 'layer'\).*use --target ort-cuda$"
     ):
+        read_by(Target.parse("rtx-1.7"), load(proto))
+
+
+def test_sums_of_quantised_tensors_are_refused_with_the_other_form_of_quantisation(says: Says) -> None:
+    ends = "a a_scale a_zero b b_scale b_zero y_scale y_zero"
+    made = helper.make_node("QLinearAdd", ends.split(), ["y"], "sum", domain=DOMAIN)
+    zeros = [weight(name, np.int8(0) if "zero" in name else np.float32(0.1)) for name in ends.split() if "_" in name]
+    proto = model([made], [value("a", TensorProto.INT8), value("b", TensorProto.INT8)], [value("y", TensorProto.INT8)], zeros)
+    proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    with says.raises(InputError):
         read_by(Target.parse("rtx-1.7"), load(proto))
