@@ -95,15 +95,20 @@ def in_foreign_domain(node: onnx.NodeProto) -> bool:
 
 
 def _bring_home(graph: onnx.GraphProto) -> None:
-    """Its zero points are lists of one, its scales single numbers."""
+    """Its zero points are lists of one, its scales single numbers, and FP8 is said to be UINT8 beside it."""
     held = {tensor.name: tensor for tensor in graph.initializer}
+    made: set[str] = set()
     for node in graph.node:
         if not in_foreign_domain(node):
             continue
         node.domain = ""
+        made.update(node.output)
         scale, zero = (held.get(name) for name in (*node.input[1:], "", "")[:2])
         if scale is not None and zero is not None and not scale.dims and list(zero.dims) == [1]:
             del zero.dims[:]
+    for index in reversed(range(len(graph.value_info))):
+        if graph.value_info[index].name in made:
+            del graph.value_info[index]
 
 
 def _make_dense(graph: onnx.GraphProto) -> None:
