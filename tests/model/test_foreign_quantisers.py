@@ -61,5 +61,5 @@ def test_the_type_that_the_exporter_wrote_beside_them_is_not_believed() -> None:
 
 
 def test_operators_of_tensorrts_own_stay_unknown() -> None:
-    with pytest.raises(InputError, match="no operator TRT_MXFP8DynamicQuantize of trt"):
+    with pytest.raises(InputError, match="no operator TRT_MXFP8DynamicQuantize of trt; give the model before it was quantised"):
         load_to_run(exported(op="TRT_MXFP8DynamicQuantize"))

@@ -14,10 +14,10 @@ from halfwise.model.families import QUANTISERS
 from halfwise.model.held_graphs import held_graphs
 from halfwise.model.proto_file import check_rank, every_graph
 
-__all__ = ["fix_up", "in_foreign_domain", "needs_fixups"]
+__all__ = ["FOREIGN", "fix_up", "in_foreign_domain", "needs_fixups"]
 
 _MOST_BYTES = 1 << 30
-_FOREIGN = "trt"
+FOREIGN = "trt"
 
 
 def needs_fixups(proto: onnx.ModelProto) -> bool:
@@ -91,7 +91,7 @@ def _handed_through(
 
 def in_foreign_domain(node: onnx.NodeProto) -> bool:
     """Whether it is an operator of ONNX's, of which NVIDIA's ModelOpt kept the domain of the one that it replaced."""
-    return node.domain == _FOREIGN and node.op_type in QUANTISERS
+    return node.domain == FOREIGN and node.op_type in QUANTISERS
 
 
 def _bring_home(graph: onnx.GraphProto) -> None:
