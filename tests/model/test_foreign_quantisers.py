@@ -57,9 +57,13 @@ def test_the_type_that_the_exporter_wrote_beside_them_is_not_believed() -> None:
     x = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
     traced = trace(proto, [{"x": x}])
     seen = next(each for each in traced.tensors if each.name == "d")
-    assert max(-seen.min, seen.max) == np.abs((x / STEP).astype(ml_dtypes.float8_e4m3fn).astype(np.float32) * STEP).max()
+    assert (
+        max(-seen.min, seen.max) == np.abs((x / STEP).astype(ml_dtypes.float8_e4m3fn).astype(np.float32) * STEP).max()
+    )
 
 
 def test_operators_of_tensorrts_own_stay_unknown() -> None:
-    with pytest.raises(InputError, match="no operator TRT_MXFP8DynamicQuantize of trt; give the model before it was quantised"):
+    with pytest.raises(
+        InputError, match="no operator TRT_MXFP8DynamicQuantize of trt; give the model before it was quantised"
+    ):
         load_to_run(exported(op="TRT_MXFP8DynamicQuantize"))

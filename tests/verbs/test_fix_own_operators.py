@@ -27,6 +27,7 @@ from halfwise.verbs.fix.own_operators import read_by
 from tests.model.test_contrib import CASES, IDS, RUNNING, session
 from tests.models.build import model, node, value, weight
 from tests.models.contrib_cases import DOMAIN, Case
+from tests.support.deployed import needs_rtx
 from tests.support.messages import kinds
 from tests.support.says import Says
 
@@ -257,11 +258,21 @@ def test_what_onnxruntime_genai_writes_and_has_no_steps_is_refused_in_one_line(o
         read_by(Target.parse("rtx-1.7"), load(proto))
 
 
+@needs_rtx
+def test_a_quantiser_that_is_refused_is_to_be_quantised_otherwise_not_replaced() -> None:
+    feeds = [{"x": np.round(np.random.default_rng(seed).uniform(1, 8, (2, 8))).astype(np.float32)} for seed in range(4)]
+    told = kinds(fix(requantised(np.int8(5)), feeds, target="rtx-1.7").notes)
+    assert NoteKind.QUANTISED_NOT_READ in told and NoteKind.NOT_PROVEN in told
+    assert NoteKind.OPERATORS_REFUSED not in told
+
+
 def test_sums_of_quantised_tensors_are_refused_with_the_other_form_of_quantisation(says: Says) -> None:
     ends = "a a_scale a_zero b b_scale b_zero y_scale y_zero"
     made = helper.make_node("QLinearAdd", ends.split(), ["y"], "sum", domain=DOMAIN)
     zeros = [weight(name, np.int8(0) if "zero" in name else np.float32(0.1)) for name in ends.split() if "_" in name]
-    proto = model([made], [value("a", TensorProto.INT8), value("b", TensorProto.INT8)], [value("y", TensorProto.INT8)], zeros)
+    proto = model(
+        [made], [value("a", TensorProto.INT8), value("b", TensorProto.INT8)], [value("y", TensorProto.INT8)], zeros
+    )
     proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
     with says.raises(InputError):
         read_by(Target.parse("rtx-1.7"), load(proto))

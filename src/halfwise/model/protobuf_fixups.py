@@ -27,7 +27,9 @@ def needs_fixups(proto: onnx.ModelProto) -> bool:
     )
     quantises = any(in_foreign_domain(node) for graph in every_graph(proto) for node in graph.node)
     repeats = any(_repeated(graph) for graph in every_graph(proto))
-    return sparse or quantises or repeats or any(_unknown_sizes(proto)) or any(_handed_through(proto.graph, frozenset()))
+    return (
+        sparse or quantises or repeats or any(_unknown_sizes(proto)) or any(_handed_through(proto.graph, frozenset()))
+    )
 
 
 def fix_up(proto: onnx.ModelProto) -> None:
