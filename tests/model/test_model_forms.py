@@ -83,6 +83,29 @@ def test_of_initializers_of_one_name_the_last_counts(tmp_path: Path) -> None:
     assert sorted(tensor.name for tensor in written.graph.initializer) == ["s", "t"]
 
 
+@pytest.mark.parametrize("axis", [{}, {"axis": 1}])
+def test_a_vector_is_dequantised_along_the_one_axis_that_it_has(axis: dict[str, int]) -> None:
+    """ONNX Runtime refuses it by itself, and runs the model where it takes it into a product."""
+    held = [weight("q", np.array([3, -4, 5, 6], np.int32)), weight("s", f32(0.5, 0.25, 2, 1))]
+    proto = model(
+        [node("DequantizeLinear", "q s", "b", **axis), node("Add", "x b", "y")], [value("x")], [value("y")], held
+    )
+    assert np.array_equal(run(proto, {"x": f32(1, 1, 1, 1)})["y"], f32(2.5, 0, 11, 7))
+    assert [each.i for each in proto.graph.node[0].attribute] == list(axis.values()), "what was given is changed"
+
+
+def test_a_domain_of_no_version_does_not_end_what_is_known_of_shapes() -> None:
+    """ONNX Runtime takes its own version of its own operators."""
+    proto = model(
+        [node("Relu", "x", "a"), node("Gelu", "a", "b", domain="com.microsoft"), node("Neg", "b", "y")],
+        [value("x", shape=("n", 4))],
+        [value("y", shape=None)],
+    )
+    found = load(proto)
+    assert [str(each.outputs[0].shape) for each in found.graph] == ["[n,4]"] * 3
+    assert [entry.domain for entry in proto.opset_import] == [""], "what was given is changed"
+
+
 def test_an_attribute_that_holds_no_tensor_is_refused(says: Says) -> None:
     """One reader takes it for a tensor without a type, another for none."""
     proto = model([node("Constant", "", "c"), node("Add", "x c", "y")], [value("x")], [value("y")])

@@ -1,5 +1,6 @@
 """Rewrites what no later room knows: sparse tensors, initializers of one name, sizes that say nothing, bodies that
-hand out an outer tensor, ONNX's quantisers in a domain of TensorRT's."""
+hand out an outer tensor, ONNX's quantisers in a domain of TensorRT's or along an axis that a vector has not, domains of
+no version."""
 
 from __future__ import annotations
 
@@ -26,9 +27,13 @@ def needs_fixups(proto: onnx.ModelProto) -> bool:
         for graph in every_graph(proto)
     )
     quantises = any(in_foreign_domain(node) for graph in every_graph(proto) for node in graph.node)
-    repeats = any(_repeated(graph) for graph in every_graph(proto))
     return (
-        sparse or quantises or repeats or any(_unknown_sizes(proto)) or any(_handed_through(proto.graph, frozenset()))
+        sparse
+        or quantises
+        or any(_repeated(graph) or any(_off_axis(graph)) for graph in every_graph(proto))
+        or bool(_unversioned(proto))
+        or any(_unknown_sizes(proto))
+        or any(_handed_through(proto.graph, frozenset()))
     )
 
 
@@ -39,6 +44,12 @@ def fix_up(proto: onnx.ModelProto) -> None:
             del graph.initializer[index]
         _make_dense(graph)
         _bring_home(graph)
+        for node in list(_off_axis(graph)):
+            for index in [index for index, each in enumerate(node.attribute) if each.name == "axis"]:
+                del node.attribute[index]
+            node.attribute.append(onnx.helper.make_attribute("axis", 0))
+    for domain in _unversioned(proto):
+        proto.opset_import.append(onnx.helper.make_opsetid(domain, 1))
     for dimension in list(_unknown_sizes(proto)):
         dimension.Clear()
     for graph, output in list(_handed_through(proto.graph, frozenset())):
@@ -60,6 +71,25 @@ def _repeated(graph: onnx.GraphProto) -> list[int]:
             repeated.append(index)
         known.add(name)
     return repeated
+
+
+def _off_axis(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Those that quantise a stored vector by place along axis 1, as Neural Compressor writes of biases: ONNX Runtime
+    refuses them where it does not fuse them away."""
+    held = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type in QUANTISERS and not node.domain and len(node.input) > 1:
+            vector, scale = held.get(node.input[0], []), held.get(node.input[1], [])
+            axis = next((each.i for each in node.attribute if each.name == "axis"), 1)
+            if len(vector) == 1 and vector == scale != [1] and axis == 1:
+                yield node
+
+
+def _unversioned(proto: onnx.ModelProto) -> list[str]:
+    """Domains that no opset is imported of: ONNX Runtime takes its own, and ONNX's inference stops there."""
+    known = {entry.domain for entry in proto.opset_import} | {"", "ai.onnx", "ai.onnx.ml"}
+    used = (node.domain for graph in every_graph(proto) for node in graph.node)
+    return [domain for domain in dict.fromkeys(used) if domain not in known]
 
 
 def _unknown_sizes(proto: onnx.ModelProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
