@@ -15,6 +15,7 @@ from halfwise.emulation.emulate import Emulator
 from halfwise.model.model import load_to_run
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
+from halfwise.verbs.trace import trace
 from tests.models.build import model, node, value, weight
 from tests.models.quantised import whole
 
@@ -48,6 +49,21 @@ def test_they_are_read_as_onnxs_own(as_file: bool, tmp_path: Path) -> None:
     assert [each.domain for each in proto.graph.node] == ["trt", "trt", "trt", ""]
 
 
+def test_the_type_that_the_exporter_wrote_beside_them_is_not_believed() -> None:
+    """It calls FP8 UINT8, for which ONNX has no such operator: each node by itself would not load."""
+    proto = exported()
+    proto.graph.value_info.append(value("q", TensorProto.UINT8, shape=(2, 4)))
+    proto.graph.value_info.append(value("d", shape=(2, 4)))
+    x = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
+    traced = trace(proto, [{"x": x}])
+    seen = next(each for each in traced.tensors if each.name == "d")
+    assert (
+        max(-seen.min, seen.max) == np.abs((x / STEP).astype(ml_dtypes.float8_e4m3fn).astype(np.float32) * STEP).max()
+    )
+
+
 def test_operators_of_tensorrts_own_stay_unknown() -> None:
-    with pytest.raises(InputError, match="no operator TRT_MXFP8DynamicQuantize of trt"):
+    with pytest.raises(
+        InputError, match="no operator TRT_MXFP8DynamicQuantize of trt; give the model before it was quantised"
+    ):
         load_to_run(exported(op="TRT_MXFP8DynamicQuantize"))

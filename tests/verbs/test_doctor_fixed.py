@@ -71,6 +71,21 @@ def test_what_a_fixed_model_was_made_from_may_be_gone(tmp_path: Path) -> None:
     assert not result.findings and "is not here" in say(only(result.notes, NoteKind.NOT_RUN_HERE))
 
 
+def test_what_a_fixed_model_was_made_from_may_lie_elsewhere_and_be_given(tmp_path: Path) -> None:
+    """Another model of its name, where the plan says that it lies, is not taken for it."""
+    model, inputs = save(SHAPES["healthy_mlp"](), tmp_path)
+    fix(model, inputs, out=tmp_path / "out")
+    moved = (tmp_path / "elsewhere") / model.name
+    moved.parent.mkdir()
+    model.rename(moved)
+    for there in (False, True):
+        if there:
+            model.write_bytes(norm_log_head().model.SerializeToString())
+        result = doctor(tmp_path / "out", moved, inputs)
+        assert of(result, "HW621").severity == "info"
+        assert shlex.split(result.next.command)[2] == str(moved)
+
+
 def test_of_a_model_and_a_typed_one_the_model_is_examined(tmp_path: Path) -> None:
     """Where nothing says that the one is of the other, or the plan was made for the model as it once was."""
     model, _ = save(SHAPES["healthy_mlp"](), tmp_path)

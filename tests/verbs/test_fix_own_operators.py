@@ -27,6 +27,7 @@ from halfwise.verbs.fix.own_operators import read_by
 from tests.model.test_contrib import CASES, IDS, RUNNING, session
 from tests.models.build import model, node, value, weight
 from tests.models.contrib_cases import DOMAIN, Case
+from tests.support.deployed import needs_rtx
 from tests.support.messages import kinds
 from tests.support.says import Says
 
@@ -76,6 +77,17 @@ def test_quantised_tensors_that_tensorrt_does_not_read_are_told(zero: Any, targe
     """As the parser of TensorRT-RTX 1.7 answers; nothing compiles for TensorRT here."""
     _, notes = read_by(Target.parse(target), load(requantised(zero)))
     assert [note.values["node"] for note in notes if note.kind is NoteKind.QUANTISED_NOT_READ] == ["n_q"] * told
+
+
+def test_the_node_told_is_one_that_stays_not_a_weight_that_could_be_a_float() -> None:
+    """A user who quantises the weight again would be refused as before."""
+    proto = requantised(np.uint8(128))
+    proto.graph.initializer.extend([weight("table", np.ones((8, 4), np.uint8)), weight("step", np.float32(0.5))])
+    proto.graph.node.insert(0, helper.make_node("DequantizeLinear", ["table", "step"], ["wide"], name="n_table"))
+    proto.graph.node.append(helper.make_node("MatMul", ["y", "wide"], ["out"], name="n_out"))
+    proto.graph.output[0].CopyFrom(value("out", shape=(2, 4)))
+    _, notes = read_by(Target.parse("rtx-1.7"), load(proto))
+    assert [note.values["node"] for note in notes if note.kind is NoteKind.QUANTISED_NOT_READ] == ["n_q"]
 
 
 def _w(name: str, *shape: int, scale: float = 0.3) -> onnx.TensorProto:
@@ -243,4 +255,24 @@ def test_what_onnxruntime_genai_writes_and_has_no_steps_is_refused_in_one_line(o
     with pytest.raises(
         InputError, match=rf"TensorRT-RTX 1.7 does not read {op} \(node 'layer'\).*use --target ort-cuda$"
     ):
+        read_by(Target.parse("rtx-1.7"), load(proto))
+
+
+@needs_rtx
+def test_a_quantiser_that_is_refused_is_to_be_quantised_otherwise_not_replaced() -> None:
+    feeds = [{"x": np.round(np.random.default_rng(seed).uniform(1, 8, (2, 8))).astype(np.float32)} for seed in range(4)]
+    told = kinds(fix(requantised(np.int8(5)), feeds, target="rtx-1.7").notes)
+    assert NoteKind.QUANTISED_NOT_READ in told and NoteKind.NOT_PROVEN in told
+    assert NoteKind.OPERATORS_REFUSED not in told
+
+
+def test_sums_of_quantised_tensors_are_refused_with_the_other_form_of_quantisation(says: Says) -> None:
+    ends = "a a_scale a_zero b b_scale b_zero y_scale y_zero"
+    made = helper.make_node("QLinearAdd", ends.split(), ["y"], "sum", domain=DOMAIN)
+    zeros = [weight(name, np.int8(0) if "zero" in name else np.float32(0.1)) for name in ends.split() if "_" in name]
+    proto = model(
+        [made], [value("a", TensorProto.INT8), value("b", TensorProto.INT8)], [value("y", TensorProto.INT8)], zeros
+    )
+    proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    with says.raises(InputError):
         read_by(Target.parse("rtx-1.7"), load(proto))

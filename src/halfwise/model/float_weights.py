@@ -16,7 +16,7 @@ from halfwise.core.formats import Format
 from halfwise.model.families import QUANTISERS
 from halfwise.model.model import Model
 
-__all__ = ["FloatWeights", "reads_quantised", "with_float_weights"]
+__all__ = ["FloatWeights", "first_unread", "with_float_weights"]
 
 _MOST = 1 << 28  # elements of all that is stored as floats: 1 GB in FP32
 _BIASES = "INT32"
@@ -37,7 +37,7 @@ def with_float_weights(model: Model, types: Collection[str] | None, negative: Co
     they keep the target from reading the model anyway."""
     held = [node for node in model.graph if _held(node)]
     always = [node for node in held if _refused(node, negative)]
-    unread = [node for node in model.nodes if node not in always and not reads_quantised(node, types)]
+    unread = [node for node in model.nodes if node not in always and not _reads(node, types)]
     size = sum(math.prod(_of(node, 0).shape.numpy()) for node in unread if node in held)
     if not all(node in held for node in unread) or size > _MOST:
         unread = []
@@ -56,7 +56,14 @@ def with_float_weights(model: Model, types: Collection[str] | None, negative: Co
     return FloatWeights(replace(model, ir=copy), tuple(node.name or "" for node in unread))
 
 
-def reads_quantised(node: ir.Node, types: Collection[str] | None) -> bool:
+def first_unread(model: Model, types: Collection[str]) -> ir.Node | None:
+    """The first node that quantises what TensorRT does not read: one that stays so before any whose weight could be a
+    float."""
+    unread = [node for node in model.nodes if not _reads(node, types)]
+    return next((node for node in unread if not _held(node)), next(iter(unread), None))
+
+
+def _reads(node: ir.Node, types: Collection[str] | None) -> bool:
     """Whether TensorRT reads what the node quantises or dequantises, as far as its own types tell."""
     if types is None or node.op_type not in QUANTISERS or node.domain:
         return True

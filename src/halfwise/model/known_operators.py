@@ -11,7 +11,7 @@ import onnx_ir as ir
 from halfwise.core.errors import InputError
 from halfwise.model.contrib.schemas import knows
 from halfwise.model.held_graphs import nodes_within
-from halfwise.model.protobuf_fixups import in_foreign_domain
+from halfwise.model.protobuf_fixups import FOREIGN, in_foreign_domain
 
 __all__ = ["CUT", "check_operators", "not_run"]
 
@@ -19,6 +19,7 @@ CUT = (
     "give the part of the model in front of it (onnx.utils.extract_model with check_model=False), or look at it with "
     "`halfwise scan`"
 )
+_QUANTISED = "give the model before it was quantised, or look at it with `halfwise scan`"
 _PLUGINS = "_TRT"  # how names of TensorRT's plugins end; ONNX Runtime knows some, and hands them to TensorRT only
 
 
@@ -53,4 +54,5 @@ def check_operators(proto: onnx.ModelProto, label: str) -> None:
                 operator = node.op_type + (f" of {key[0]}" if key[0] else "")
                 named = f"node {node.name!r}" if node.name else "a node"
                 told = f"{label}: {named}: ONNX Runtime has no operator {operator}"
-                raise InputError(f"{told}; {CUT}")
+                quantises = node.domain == FOREIGN and "Quantize" in node.op_type  # FP4, MXFP8: all along the model
+                raise InputError(f"{told}; {_QUANTISED if quantises else CUT}")

@@ -183,9 +183,9 @@ def _check_nodes(proto: onnx.ModelProto, label: str) -> None:
 
 
 def _check_once(graph: onnx.GraphProto, label: str) -> None:
-    """Of two initializers of one name, dense or sparse, one reader takes the first and another one the last."""
-    known: set[str] = set()
-    for name in (*(each.name for each in graph.initializer), *(each.values.name for each in graph.sparse_initializer)):
+    """Of a sparse initializer and another of its name, one reader takes the first and another one the last."""
+    known = {tensor.name for tensor in graph.initializer}
+    for name in (sparse.values.name for sparse in graph.sparse_initializer):
         if name in known:
             raise InputError(f"{label}: the initializer {name!r} is there twice; export the model again")
         known.add(name)

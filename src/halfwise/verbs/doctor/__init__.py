@@ -52,7 +52,7 @@ def doctor(
         paths = (path for each in saved for path in each.paths if path in case.material.samples)
         told = dict.fromkeys(paths, "outputs, by the names in it")
         case = replace(case, material=apart, facts={**case.facts, **told})
-    fixed = fixed_of(case.model, case.plan)
+    fixed = fixed_of(case.model, case.plan, case.planned)
     measured = _measured(case, fixed, notes, notify)
     answers = _answers(case, saved, measured, notes, notify)
     findings = [

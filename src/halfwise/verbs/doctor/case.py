@@ -31,7 +31,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """What was read. `facts` are, by file, what its content tells in a few words."""
+    """What was read. `facts` are, by file, what its content tells in a few words. `planned`: the file of these that the
+    plan was made for, wherever the plan says that it lies."""
 
     material: Material
     model: Model | None
@@ -42,6 +43,7 @@ class Case:
     target: Target | None
     facts: Mapping[Path, str] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
+    planned: Path | None = None
 
     def files_of(self, option: str) -> dict[str, Path]:
         """The files that are here of those that an option of the command names, as NAME:FILE[,NAME:FILE]."""
@@ -63,12 +65,14 @@ def read_case(material: Material) -> Case:
         layers = _read(Path(log.source), lambda path: layers_from_log(log, str(path)), notes)
     command = _command(material, log)
     plan = _first(material.of(FileKind.PLAN), read_plan, notes)
-    model = _model(material.of(FileKind.ONNX), command, plan, facts, notes)
+    models = [each for path in material.of(FileKind.ONNX) if (each := _read(path, load, notes)) is not None]
+    model = _model(models, command, plan, facts, notes)
+    planned = next((each.path for each in models if plan is not None and each.sha256 == plan.sha256), None)
     if layers is not None and (path := next(iter(material.of(FileKind.LAYERS)), None)) is not None:
         regions = sum(layer.is_region for layer in layers.layers)
         facts[path] = counted(len(layers.layers), "layer") + (f", {counted(regions, 'region')}" if regions else "")
     target = _target(log, plan, material.files)
-    return Case(material, model, log, layers, command, plan, target, facts, tuple(notes))
+    return Case(material, model, log, layers, command, plan, target, facts, tuple(notes), planned)
 
 
 def _log(path: Path, facts: dict[Path, str], notes: list[Note]) -> LogReport | None:
@@ -82,7 +86,7 @@ def _log(path: Path, facts: dict[Path, str], notes: list[Note]) -> LogReport | N
 
 
 def _model(
-    paths: Sequence[Path],
+    models: Sequence[Model],
     command: BuildCommand | None,
     plan: Plan | None,
     facts: dict[Path, str],
@@ -90,7 +94,6 @@ def _model(
 ) -> Model | None:
     """What a plan made of one of them, else the one that the build's command names, else one in FP32, and of several
     the one with the most nodes."""
-    models = [model for path in paths if (model := _read(path, load, notes)) is not None]
     for model in models:
         if model.path is not None:
             facts[model.path] = f"{counted(len(model.nodes), 'node')}, opset {model.stored_opset}"

@@ -54,15 +54,15 @@ def chosen(models: Sequence[Model], plan: Plan | None) -> Model | None:
     return next((model for model in models if holds_narrow(model) and model.sha256 != plan.sha256), None)
 
 
-def fixed_of(model: Model | None, plan: Plan | None) -> Fixed | None:
-    """The original by the name that the plan has for it, most often of a file one folder up."""
+def fixed_of(model: Model | None, plan: Plan | None, planned: Path | None) -> Fixed | None:
+    """The original that was given, too, or by the name that the plan has for it, most often of a file one folder up."""
     if plan is None or model is None or model.path is None:
         return None
     if not holds_narrow(model) or plan.sha256 in ("", model.sha256):
         return None
     given, folder = Path(plan.model), model.path.parent
     places = (given, folder / given.name, Path(os.path.normpath(folder / "..")) / given.name)
-    return Fixed(model.path, next((place for place in places if place.is_file()), given), plan)
+    return Fixed(model.path, planned or next((place for place in places if place.is_file()), given), plan)
 
 
 def judged(fixed: Fixed, inputs: Any, notify: Callable[[int, int], None]) -> Measured | Note:

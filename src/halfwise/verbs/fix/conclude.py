@@ -6,7 +6,9 @@ import time
 
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
+from halfwise.model.families import QUANTISERS
 from halfwise.model.inputs.rollout import executions
+from halfwise.model.model import Model
 from halfwise.verbs.fix.budget import budget_notes
 from halfwise.verbs.fix.cost import Arithmetic, arithmetic_of, cost_of
 from halfwise.verbs.fix.delivery import Delivery
@@ -46,7 +48,17 @@ def _notes(prepared: Prepared, delivery: Delivery, runs: float, arithmetic: Arit
         told = tuple(note for note in told if note.kind is not NoteKind.RUNS_SPENT)
     if judged.measured.promise is not None and judged.measured.promise.carried:
         told = tuple(note for note in told if note.kind is not NoteKind.QUANTISERS_NEAR)
+    model = prepared.request.model
+    if NoteKind.QUANTISED_NOT_READ in kinds:  # which says how to quantise: no operator is to be replaced
+        told = tuple(note for note in told if not _refuses_quantisers(note, model))
     return (
-        *mostly_fp32(prepared.request.model, context.question.tolerance, judged.measured, arithmetic),
+        *mostly_fp32(model, context.question.tolerance, judged.measured, arithmetic),
         *dict.fromkeys(told),
     )
+
+
+def _refuses_quantisers(note: Note, model: Model) -> bool:
+    if note.kind is not NoteKind.OPERATORS_REFUSED:
+        return False
+    nodes = (model.node_by_name.get(name) for name in note.values["nodes"])
+    return all(node is not None and node.op_type in QUANTISERS for node in nodes)

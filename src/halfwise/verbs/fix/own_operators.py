@@ -16,7 +16,7 @@ from halfwise.model.contrib.decompose import WRITTEN, is_own
 from halfwise.model.contrib.kernels import narrow_kernel
 from halfwise.model.contrib.schemas import BLOCKED_DOMAIN, is_known
 from halfwise.model.contrib.writer import dims_of, whole
-from halfwise.model.float_weights import reads_quantised, with_float_weights
+from halfwise.model.float_weights import first_unread, with_float_weights
 from halfwise.model.model import Model
 from halfwise.repair.block_weights import PACKED, with_block_weights
 from halfwise.repair.block_zero_points import with_centred_blocks
@@ -43,10 +43,13 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
     found = lowered(packed.model, unread)
     if found.left:
         nodes = [model.node_by_name[name] for name in found.left if name in model.node_by_name]
-        ops = listed(list(dict.fromkeys(node.op_type for node in nodes)), 4, str)
+        ops = list(dict.fromkeys(node.op_type for node in nodes))
+        instead = "export the model without ONNX Runtime's optimizer and onnxruntime-genai"
+        if ops and all(op.startswith("QLinear") or op == "QGemm" for op in ops):
+            instead = "quantise it as QuantFormat.QDQ, not QOperator"
         raise InputError(
-            f"{target.title} does not read {ops} (node {found.left[0]!r}), which only ONNX Runtime has: export the "
-            "model without ONNX Runtime's optimizer and onnxruntime-genai, or use --target ort-cuda"
+            f"{target.title} does not read {listed(ops, 4, str)} (node {found.left[0]!r}), which only ONNX Runtime "
+            f"has: {instead}, or use --target ort-cuda"
         )
     written = list(dict.fromkeys((*packed.written, *found.written)))
     notes = [Note.of(NoteKind.OWN_NOT_READ, target.title, ops=written)] if written else []
@@ -93,7 +96,7 @@ def _quantised_read_by(target: Target, model: Model) -> tuple[Model, tuple[Note,
     if found.stored:
         first, count = found.stored[0], len(found.stored)
         return found.model, (Note.of(NoteKind.QUANTISED_STORED, target.title, node=first, count=count),)
-    unread = next((node for node in found.model.nodes if not reads_quantised(node, types)), None)
+    unread = first_unread(found.model, types)
     if unread is None:
         return found.model, ()
     return found.model, (Note.of(NoteKind.QUANTISED_NOT_READ, target.title, node=unread.name, types=list(types)),)
