@@ -301,7 +301,7 @@ class NoteKind(Enum):
     BEFORE_CASTS, AFTER_CASTS, AS_MODEL_STATES = "before-casts", "after-casts", "as-model-states"
     AS_MODEL_STATES_CASTS, BETWEEN_CASTS, CASTS_UNPLACED = "as-model-states-casts", "between-casts", "casts-unplaced"
     COMPUTES_UNSEEN, READS_AND_WRITES, IN_ATTENTION = "computes-unseen", "reads-and-writes", "in-attention"
-    RAN_OTHERWISE, NOT_SHOWN = "ran-otherwise", "not-shown"
+    RAN_OTHERWISE, NOT_SHOWN, STATED_NOT_KEPT = "ran-otherwise", "not-shown", "stated-not-kept"
     # What the gate checks
     PLAN_OF_ANY, PLAN_OF_THIS, PLAN_OF_OTHER_WEIGHTS = "plan-of-any", "plan-of-this", "plan-of-other-weights"
     PLAN_OF_OTHER_SIZE, PLAN_OF_OTHER_GRAPH = "plan-of-other-size", "plan-of-other-graph"

@@ -108,6 +108,7 @@ _WARNINGS = frozenset(
         NoteKind.OTHER_MODEL,
         NoteKind.NAMES_ONLY,
         NoteKind.NOTHING_IN_FP16,
+        NoteKind.STATED_NOT_KEPT,
         NoteKind.MODULE_IS_FORGIVING,
         NoteKind.HALF_FAILS,
         NoteKind.CONVERTED_MISSES,
