@@ -31,6 +31,7 @@ class NoteKind(Enum):
     OUTPUT_ROWS = "output-rows"
     OUTPUT_MATCHED = "output-matched"
     OUTPUT_FLOOR = "output-floor"
+    SAVED_IN_OTHER_ORDER = "saved-in-other-order"
     NOTHING_FINITE = "nothing-finite"
     ONLY_ZERO = "only-zero"
     NOTHING_FINITE_FROM = "nothing-finite-from"

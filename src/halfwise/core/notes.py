@@ -105,6 +105,7 @@ _WARNINGS = frozenset(
         NoteKind.RAN_ON_CPU,
         NoteKind.PLACEMENT_UNKNOWN,
         NoteKind.LIBRARY_WARNS,
+        NoteKind.SAVED_IN_OTHER_ORDER,
         NoteKind.OTHER_MODEL,
         NoteKind.NAMES_ONLY,
         NoteKind.NOTHING_IN_FP16,
