@@ -327,9 +327,7 @@ def _runner(
 ) -> Runner:
     if isinstance(source, Runner):
         if hasattr(source, "get_outputs"):
-            raise InputError(
-                "give an InferenceSession's file, and backend='ort-cpu' or 'ort-cuda' to run it there"
-            )
+            raise InputError("give an InferenceSession's file, and backend='ort-cpu' or 'ort-cuda' to run it there")
         return source
     if isinstance(source, (str, Path)) and holds_outputs(Path(source)):
         return SavedOutputs(Path(source))
