@@ -70,6 +70,7 @@ class NoteKind(Enum):
     BEST_SO_FAR = "best-so-far"
     RUNS_RAISED = "runs-raised"
     SLOWER_THAN_FP32 = "slower-than-fp32"
+    SLOWER_BY_CASTS = "slower-by-casts"
     FORCED_REPAIRED = "forced-repaired"
     FORCED_MISSES = "forced-misses"
     FORCED_NOT_ALONE = "forced-not-alone"
