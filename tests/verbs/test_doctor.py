@@ -130,6 +130,32 @@ def test_fp32_that_a_typed_model_states_and_its_engine_lost_is_named(tmp_path: P
     assert result.kept and not result.audit.violations
 
 
+def test_of_two_models_the_one_that_was_built_is_examined(tmp_path: Path) -> None:
+    """By the nodes that the parser read, where no command names the file."""
+    zoo = SHAPES["layer_norm_overflow"]()
+    onnx.save(zoo.model, tmp_path / "m.onnx")
+    fixed = fix(zoo.model, zoo.inputs, out=tmp_path / "out", repairs="none")
+    assert fixed.typed is not None
+    typed = fixed.typed.path.rename(tmp_path / "typed.onnx")
+    for built in (typed, tmp_path / "m.onnx"):
+        nodes = [(each.name, each.op_type) for each in load(built).nodes]
+        (tmp_path / "build.log").write_text(
+            "".join(f"[V] [TRT] {name} [{op}] outputs: [a -> (4)[FLOAT]], \n" for name, op in nodes)
+        )
+        result = doctor([tmp_path / "m.onnx", typed, tmp_path / "build.log"])
+        assert only(result.notes, NoteKind.ONE_MODEL_EXAMINED).subject == str(built)
+
+
+def test_external_data_by_any_name_is_told_as_such(tmp_path: Path) -> None:
+    """As an exporter writes each weight into a file of its own."""
+    zoo = SHAPES["layer_norm_overflow"]()
+    onnx.save(
+        zoo.model, tmp_path / "m.onnx", save_as_external_data=True, all_tensors_to_one_file=False, size_threshold=0
+    )
+    found = doctor([tmp_path])
+    assert {each.kind for each in found.files} == {FileKind.ONNX, FileKind.EXTERNAL_DATA} and len(found.files) > 2
+
+
 # -- other mixes -------------------------------------------------------------------------------------------------------
 
 
