@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
+import onnxruntime
 from onnx import TensorProto
 
 import halfwise
@@ -73,3 +75,24 @@ def test_external_data_by_any_name_is_told_as_such(tmp_path: Path) -> None:
     )
     found = doctor([tmp_path])
     assert {each.kind for each in found.files} == {FileKind.ONNX, FileKind.EXTERNAL_DATA} and len(found.files) > 2
+
+
+def test_answers_in_another_order_than_the_samples_are_not_judged(tmp_path: Path) -> None:
+    """As they come of names that are sorted as text."""
+    zoo = SHAPES["healthy_mlp"]()
+    onnx.save(zoo.model, tmp_path / "m.onnx")
+    session, random = onnxruntime.InferenceSession(tmp_path / "m.onnx"), np.random.default_rng(0)
+    feeds = [
+        {name: random.normal(size=x.shape).astype(x.dtype) for name, x in zoo.inputs[0].items()} for _ in range(11)
+    ]
+    for folder in ("samples", "answers"):
+        (tmp_path / folder).mkdir()
+    names = [each.name for each in session.get_outputs()]
+    for place, at in enumerate(sorted(range(11), key=str)):
+        np.savez(tmp_path / "samples" / f"{at}.npz", **feeds[at])
+        np.savez(
+            tmp_path / "answers" / f"out{place}.npz", **dict(zip(names, session.run(None, feeds[at]), strict=True))
+        )
+    found = doctor([tmp_path])
+    assert only(found.notes, NoteKind.SAVED_IN_OTHER_ORDER).values == {"output": 3, "sample": 11}
+    assert not {"HW615", "HW616"} & {each.rule for each in found.findings}
