@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from halfwise import verify
 from halfwise.core.notes import Note, NoteKind
+from halfwise.verbs.saved_order import Mark, mark_of, order_note
 from tests.models.build import f32, model, node, value, weight
 
 PRODUCT = model(
@@ -62,3 +63,13 @@ def test_the_same_order_or_another_set_is_none(tmp_path: Path, order: list[int],
 def test_answers_that_hardly_differ_are_not_taken_for_one_another(tmp_path: Path) -> None:
     met, notes = told(tmp_path, [0, 1], worse=3.0)
     assert not met and not notes
+
+
+def test_answers_that_are_not_finite_belong_to_no_sample() -> None:
+    def mark(*numbers: float) -> Mark:
+        return mark_of({"y": [f32(*numbers)]}, ["y"])
+
+    first, second, broken = mark(1, 2), mark(3, -4), mark(float("nan"), 2)
+    assert order_note([(first, second), (second, first)]) is not None
+    assert order_note([(first, second), (second, broken)]) is None
+    assert order_note([(first, broken), (second, broken)]) is None
