@@ -119,6 +119,23 @@ def test_a_model_newer_than_the_runtime_runs_with_its_weights_beside_it(tmp_path
     np.testing.assert_array_equal(run.outputs[0]["y"], np.full(4, 1.5, np.float32))
 
 
+@pytest.mark.parametrize("version", [8, onnx.IR_VERSION])
+def test_a_link_to_a_model_runs_with_the_weights_beside_the_file(tmp_path: Path, version: int) -> None:
+    """The runtime itself looks beside the link only; it gets the file as it is, or anew."""
+    proto = model(
+        [node("Mul", "x w", "y")],
+        [value("x", shape=[1, 4])],
+        [value("y", shape=[1, 4])],
+        [weight("w", np.full(4, 0.5, np.float32))],
+    )
+    proto.ir_version = version
+    (tmp_path / "store").mkdir()
+    path, link = tmp_path / "store" / "m.onnx", tmp_path / "link.onnx"
+    onnx.save_model(proto, path, save_as_external_data=True, location="m.data", size_threshold=0)
+    link.symlink_to(path)
+    check_outputs(backend_named("ort-cpu").run(link, FEEDS))
+
+
 # -- ONNX Runtime on a GPU, with a fake runtime -----------------------------------------------------------------------
 
 

@@ -60,7 +60,16 @@ def test_nothing_found(tmp_path: Path, says: Says) -> None:
     says(output, "a TensorRT log")
     verbose = "[V] [TRT] Registering layer: a for ONNX node: a\n"
     path.write_text(verbose, encoding="utf-8")
-    assert run(str(path)).endswith("nothing about precision in it\n")
+    assert run(str(path)).endswith("without a warning about precision\n")
+
+
+def test_a_log_that_lists_the_engines_layers_leads_to_the_audit(tmp_path: Path) -> None:
+    path = tmp_path / "my build.log"
+    path.write_text(
+        "[V] [TRT] Engine Layer Information:\nLayer(Gemm): c, Tactic: 0x1, x (Half[4]) -> y (Half[4])\n",
+        encoding="utf-8",
+    )
+    assert run(str(path)).endswith(f"\nnext    halfwise audit '{path}'\n")
 
 
 @pytest.mark.parametrize("text", ["", "GET / 200\n"])

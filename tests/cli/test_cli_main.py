@@ -213,6 +213,20 @@ def test_a_full_disk_is_told(tmp_path: Path, says: Says) -> None:
     says(done.stderr)
 
 
+def test_no_room_for_a_temporary_file_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], says: Says
+) -> None:
+    """What is written to names no file."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("halfwise.cli.main.app", full)
+    monkeypatch.setattr("tempfile.tempdir", "/small")
+    assert entry.run_words(["scan", "m.onnx"]) == 2
+    says(capsys.readouterr().err)
+
+
 def test_names_in_any_script_survive_a_terminal_with_few_letters(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", größe=np.zeros(3, np.float32))
     words = ["-m", "halfwise", "verify", str(tmp_path / "a.npz"), str(tmp_path / "a.npz")]

@@ -219,6 +219,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ("print('tactic 7', flush=True); import time; time.sleep(60)", "timeout"),
         ("import os; os._exit(0)", "crashed"),
         ("raise MemoryError('no room')", "failed"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "failed"),
     ],
 )
 def test_whatever_the_compiler_does_is_one_clear_error(

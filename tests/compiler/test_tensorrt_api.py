@@ -187,6 +187,19 @@ def test_a_failed_build_tells_what_the_logger_heard(script: Any, says: Says) -> 
     says(report.message)
 
 
+@pytest.mark.parametrize(
+    "failure",
+    [
+        "IBuilder::buildSerializedNetwork: Error Code 2: OutOfMemory (Requested size was 23472639 bytes.)",
+        "Unexpected exception std::bad_alloc",
+    ],
+)
+def test_a_lack_of_memory_is_no_refusal_of_the_model(script: Any, failure: str, says: Says) -> None:
+    report = build_with(fake_tensorrt.make("10.3"), BuildRequest(script(layers=COLLISION, failure=failure)))
+    assert report.status == "failed"
+    says(report.message)
+
+
 def test_no_gpu_is_a_reason_and_not_a_traceback(script: Any, says: Says) -> None:
     module = fake_tensorrt.make("10.3")
 

@@ -1,4 +1,4 @@
-"""Protobuf's errors where memory is out, met in a process that has none left."""
+"""What libraries say where memory is out, or the disk is full: protobuf's met in a process that has none left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import pytest
 from google.protobuf.message import DecodeError
 
-from halfwise.core.exhausted import out_of_memory
+from halfwise.core.exhausted import out_of_memory, ran_short
 
 WRITES = """
 import resource, onnx
@@ -36,3 +36,19 @@ def test_a_message_that_no_memory_is_left_to_read() -> None:
     assert not out_of_memory(DecodeError(told))
     assert not out_of_memory(ValueError("Arena alloc failed"))
     assert out_of_memory(MemoryError())
+
+
+@pytest.mark.parametrize(
+    ("told", "short"),
+    [
+        (f"OSError: {OSError(28, 'No space left on device')}", True),
+        ("[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Failed to allocate memory for requested buffer of size 4", True),
+        ("IBuilder::buildSerializedNetwork: Error Code 2: OutOfMemory (Requested size was 23472639 bytes.)", True),
+        ("Unexpected exception std::bad_alloc", True),
+        (f"MemoryError: {MemoryError('Unable to allocate 8.00 GiB for an array')}", True),
+        ("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Det(22)", False),
+        ("Could not find any implementation for node /a.", False),
+    ],
+)
+def test_a_lack_is_told_from_an_answer_about_the_model(told: str, short: bool) -> None:
+    assert ran_short(told) is short

@@ -211,3 +211,15 @@ def test_a_key_of_very_many_parts_is_refused(key: str, tmp_path: Path) -> None:
 def test_points_in_strings_are_not_counted(tmp_path: Path) -> None:
     (tmp_path / "f.toml").write_text("x = [" + '".m.onnx",' * 500 + "]\n", encoding="utf-8")
     assert read_text(tmp_path / "f.toml").count(".") == 1000
+
+
+def test_a_model_without_its_external_data_is_a_mistake(tmp_path: Path, says: Says) -> None:
+    """A job would be refused for it in the middle of the night."""
+    onnx.save(chain(2), tmp_path / "a.onnx", save_as_external_data=True, location="a.data", size_threshold=0)
+    file = tmp_path / "fleet.toml"
+    file.write_text('[[models]]\npath = "a.onnx"\n')
+    assert check_file(file)[1] == []
+    (tmp_path / "a.data").write_bytes(b"")
+    says(*check_file(file)[1])
+    (tmp_path / "a.data").unlink()
+    says(*check_file(file)[1])

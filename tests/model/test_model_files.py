@@ -15,11 +15,12 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from onnx import TensorProto
 
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.emulation.emulate import Emulator
-from halfwise.model.model import load
+from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
@@ -144,6 +145,13 @@ def external(folder: Path, location: str, *, content: bytes | None = None, offse
 DATA = f32(1, 2, 3, 4).tobytes()
 
 
+def held(loaded: Model) -> NDArray[Any]:
+    """What its only weight holds."""
+    (found,) = (each.const_value for each in loaded.initializers())
+    assert found is not None
+    return np.asarray(found.numpy())
+
+
 @pytest.mark.parametrize("location", ["w.bin", "weights/w.bin"])
 def test_external_data_is_read(tmp_path: Path, location: str) -> None:
     path = external(tmp_path, location, content=b"\0" * 8 + DATA, offset="8", length="16")
@@ -189,10 +197,34 @@ def test_a_link_out_of_the_folder_is_never_followed(tmp_path: Path) -> None:
     assert "points outside the model's folder" in refusal(path)
 
 
-def test_weights_with_a_second_name_are_refused_in_one_line(tmp_path: Path, says: Says) -> None:
-    """Hard links, as backups and build sandboxes make them: the library that reads weights takes none."""
-    path = external(tmp_path / "model", "w.bin")
-    (tmp_path / "model" / "w.bin").write_bytes(DATA)
+@pytest.mark.parametrize("bits", [32, 4])
+def test_weights_with_a_second_name_are_read(tmp_path: Path, bits: int) -> None:
+    """Hard links, as backups, build sandboxes and package managers make them; some kinds are mapped, others read."""
+    stored, content = (TensorProto.FLOAT, DATA) if bits == 32 else (TensorProto.INT4, b"\x21\x43")
+    path = external(tmp_path / "model", "w.bin", content=content)
+    proto = onnx.load(path, load_external_data=False)
+    proto.graph.initializer[0].data_type = stored
+    path.write_bytes(proto.SerializeToString())
+    for name in ("m.onnx", "w.bin"):
+        (tmp_path / name).hardlink_to(tmp_path / "model" / name)
+    loaded = load(path)
+    assert held(loaded).astype(np.float32).tolist() == [1, 2, 3, 4]
+    assert loaded.files == (tmp_path / "model" / "w.bin",)
+
+
+def test_a_model_with_linked_weights_is_emulated_and_written(tmp_path: Path) -> None:
+    path = external(tmp_path / "model", "w.bin", content=DATA)
+    (tmp_path / "second.bin").hardlink_to(tmp_path / "model" / "w.bin")
+    assert np.array_equal(run(path, {"x": np.zeros(4, np.float32)})["y"], f32(1, 2, 3, 4))
+
+
+def test_weights_of_another_user_with_a_second_name_are_refused(
+    tmp_path: Path, says: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may write into a folder may give a file of somebody else a name in it, as long as the system lets them."""
+    path = external(tmp_path / "model", "w.bin", content=DATA)
+    monkeypatch.setattr("halfwise.model.external._owner", lambda file: int(file == path))
+    assert load(path).weight_bytes == 16
     (tmp_path / "second.bin").hardlink_to(tmp_path / "model" / "w.bin")
     says(refusal(path))
 
@@ -217,6 +249,20 @@ def test_a_model_and_its_data_may_be_links_into_one_folder(tmp_path: Path, says:
     (contents / "2e").rename(tmp_path / "secret.bin")
     (contents / "2e").symlink_to(tmp_path / "secret.bin")
     says(refusal(path))
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_the_data_of_a_link_may_lie_beside_the_file_it_leads_to(tmp_path: Path, beside: bool) -> None:
+    """A plain link to a model elsewhere; data beside the link comes first."""
+    external(tmp_path / "store", "w.bin", content=DATA)
+    (tmp_path / "work").mkdir()
+    path = tmp_path / "work" / "m.onnx"
+    path.symlink_to("../store/m.onnx")
+    if beside:
+        (tmp_path / "work" / "w.bin").write_bytes(f32(5, 6, 7, 8).tobytes())
+    loaded = load(path)
+    assert held(loaded).tolist() == ([5, 6, 7, 8] if beside else [1, 2, 3, 4])
+    assert [file.resolve().parent.name for file in loaded.files] == ["work" if beside else "store"]
 
 
 def test_integers_and_strings_stay_as_they_are_in_external_data(tmp_path: Path) -> None:

@@ -210,6 +210,18 @@ def test_what_cannot_be_compared(tmp_path: Path, halfwise_cli: CommandLine, says
         compare({}, {})
 
 
+def test_two_models_are_for_verify(tmp_path: Path, says: Says) -> None:
+    onnx.save(SHAPES["layer_norm_overflow"]().model, tmp_path / "m.onnx")
+    with says.raises(InputError):
+        compare(tmp_path / "m.onnx", tmp_path / "m.onnx")
+
+
+def test_results_are_compared_as_they_are() -> None:
+    """As a notebook has them."""
+    a, b = overflow_result(), healthy_result()
+    assert compare(a, b.to_json()).to_json()["sections"] == compare(a.to_json(), b).to_json()["sections"] != []
+
+
 # -- what is shown ----------------------------------------------------------------------------------------------------
 
 

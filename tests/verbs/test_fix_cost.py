@@ -127,6 +127,17 @@ def test_the_table_tells_what_the_kernels_tell(tmp_path: Path) -> None:
     assert min(table.costs().values()) > 0
 
 
+def test_what_is_slower_by_its_casts_alone_is_told_so() -> None:
+    """No set of FP32 nodes is faster; inputs and outputs in FP16 are."""
+    posed = chain()
+    given: dict[str, Any] = {"tolerance": ("rel_l2<=0.5",), "target": "trt-10.9@t4"}
+    told = fix(posed.model, list(posed.feeds), **given)
+    assert told.fp32_nodes == ()
+    assert {NoteKind.SLOWER_BY_CASTS, NoteKind.SLOWER_THAN_FP32} & set(kinds(told.notes)) == {NoteKind.SLOWER_BY_CASTS}
+    latency = fix(posed.model, list(posed.feeds), io_types="fp16", **given).to_json()["latency"]
+    assert latency["fixed_ms"] < latency["fp32_ms"]
+
+
 def test_a_data_sheet_tells_times_and_chooses_only_where_asked(tmp_path: Path, says: Says) -> None:
     posed = chain()
     given: dict[str, Any] = {"tolerance": ("rel_l2<=0.002",), "repairs": ("none",)}

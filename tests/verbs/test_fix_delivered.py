@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,7 +16,8 @@ from benchmarks.optimum.graphs import problem
 from halfwise import fix
 from halfwise.backends.as_written import NoKernel, run_as_written
 from halfwise.backends.backend import BackendFailure
-from halfwise.core.child.worker import ChildFailed
+from halfwise.core.child.process import Ended
+from halfwise.core.child.worker import ChildDied, ChildFailed
 from halfwise.core.notes import NoteKind
 from halfwise.emulation.ort import Session
 from halfwise.report.answer import way_out
@@ -226,15 +228,31 @@ def test_what_cannot_be_loaded_there_is_a_no_where_the_target_may_run_it_so(
     assert ("cannot be run by" in verdict_words(made).headline) is not good
 
 
-def test_where_the_system_starts_no_thread_for_it_the_model_is_not_to_blame(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
+_FULL = OSError(28, "No space left on device")
+_KILLED = Ended(-int(getattr(signal, "SIGKILL", 9)), 1.0, 60.0, False)
+
+
+@pytest.mark.parametrize(
+    "lack",
+    [
+        ChildFailed("pthread_create failed, error code: 11 error msg: Resource temporarily unavailable"),
+        ChildFailed(f"OSError: {_FULL}"),
+        ChildFailed("MemoryError: bad allocation"),
+        ChildDied(_KILLED, ()),
+        _FULL,
+    ],
+    ids=["threads", "disk", "memory", "killed", "disk here"],
+)
+def test_where_the_system_has_no_more_of_something_the_model_is_not_to_blame(
+    lack: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
     """Nothing is put back into FP32 for it, and the result is good."""
 
     def none_left(*_: object, **__: object) -> NoReturn:
-        raise ChildFailed("pthread_create failed, error code: 11 error msg: Resource temporarily unavailable")
+        raise lack
 
     monkeypatch.setattr("halfwise.backends.as_written.ask", none_left)
+    monkeypatch.setattr("halfwise.backends.as_written.gettempdir", lambda: "/tmp")
     made = fix(product(), FEEDS, out=tmp_path)
     assert made.good and made.plan.nodes == ()
     told = only(made.notes, NoteKind.DELIVERED_NOT_RUN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,6 +13,11 @@ from onnx import TensorProto, helper, numpy_helper
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.rules import RULES
 from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
+from halfwise.verbs.doctor import doctor
+from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.scan import ScanResult, scan
 from tests.models.quantised import layers, quantised
 from tests.models.zoo import SHAPES, detr_head, encoder
@@ -254,6 +260,18 @@ def test_ids_as_floats(table: int, expected: list[str]) -> None:
     ids = graph.op("Cast", [graph.input("ids", [4])], "", to=TensorProto.INT64)
     row = graph.op("Gather", [graph.weight("table", np.ones((table, 3))), ids], "")
     assert rules(graph.scanned(row, [4, 3])) == expected
+
+
+def test_what_a_typed_file_keeps_in_fp32_is_no_risk(tmp_path: Path) -> None:
+    """As `fix` writes it; of the same file in FP16 alone the square is told, and of one in FP32."""
+    zoo = SHAPES["layer_norm_overflow"]()
+    assert "HW201" in rules(scan(zoo.model))
+    fixed = fix(zoo.model, zoo.inputs, out=tmp_path, repairs="none")
+    assert fixed.plan.nodes and fixed.typed is not None
+    assert not {"HW201", "HW202"} & set(rules(scan(fixed.typed.path)))
+    assert doctor([fixed.typed.path]).good
+    half = typed_proto(Assignment.all_narrow(Sites(load(zoo.model))))
+    assert "HW201" in rules(scan(half))
 
 
 def test_types() -> None:

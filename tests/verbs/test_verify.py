@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -93,6 +95,15 @@ def test_without_a_model_the_samples_must_be_arrays(says: Says) -> None:
     for inputs in (None, [], "folder", ["a.npz"]):
         with says.raises(InputError):
             verify(Fixed(y=ONES), Fixed(y=ONES), inputs)
+
+
+def test_what_is_no_model_and_answers_nothing(tmp_path: Path, says: Says) -> None:
+    """In a notebook the first that comes to hand is the session, or a function around it."""
+    zoo = SHAPES["layer_norm_overflow"]()
+    onnx.save(zoo.model, tmp_path / "m.onnx")
+    for given in (onnxruntime.InferenceSession(tmp_path / "m.onnx"), lambda feed: feed, 3):
+        with says.raises(InputError):
+            verify(zoo.model, given, zoo.inputs)  # type: ignore[arg-type]
 
 
 def test_the_document_is_json() -> None:

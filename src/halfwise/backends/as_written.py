@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from halfwise.core.child.arrays import Arrays
 from halfwise.core.child.kept import ask
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.child.worker import ChildDied, ChildFailed
+from halfwise.core.exhausted import ran_short
 
 if TYPE_CHECKING:  # the child has no use for them
     import onnx_ir as ir
@@ -37,7 +39,8 @@ _TOLD = 300  # letters of what the runtime says
 
 
 class NoKernel(BackendFailure):
-    """The provider has no kernel for some node in the types that it has, or the system no thread; another may have."""
+    """The provider has no kernel for some node in the types that it has, or the system no thread, memory or room on the
+    disk; another may have."""
 
 
 def run_as_written(
@@ -57,10 +60,13 @@ def run_as_written(
     try:
         told = ask(f"{__name__}:serve", asked, feeds, time_limit_s=time_limit_s)
     except ChildDied as died:
-        raise BackendFailure(f"it {died.ended.describe()}") from died
+        raise (NoKernel if died.ended.killed else BackendFailure)(f"it {died.ended.describe()}") from died
     except ChildFailed as failed:
         text = " ".join(str(failed).split())[:_TOLD]
-        raise (NoKernel if any(words in text for words in _NO_KERNEL) else BackendFailure)(text) from failed
+        lacks = ran_short(text) or any(words in text for words in _NO_KERNEL)
+        raise (NoKernel if lacks else BackendFailure)(text) from failed
+    except OSError as error:
+        raise NoKernel(f"{gettempdir()}: {error.strerror or error}") from error
     return tuple(dict(each) for each in told.arrays)
 
 

@@ -187,12 +187,14 @@ def _for_runtime(model: Path, settings: Any) -> tuple[str | bytes, bool]:
     """The file itself, or its protobuf with the versions that this runtime reads and a seed for each random node, and
     its weights where they are; and whether there are random nodes."""
     from halfwise.emulation.stamp import RUNTIME_IR_VERSION, runtime_opset, stamped
+    from halfwise.model.external import beside_its_data
     from halfwise.model.random_draws import seed_file
 
     try:
         proto = onnx.load(str(model), load_external_data=False)
     except Exception as error:
         raise InputError(f"{model} cannot be read as an ONNX model: {_one_line(error)}") from error
+    model = beside_its_data(proto, model)
     opset = next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
     random = seed_file(proto.graph)
     if not random and proto.ir_version <= RUNTIME_IR_VERSION and runtime_opset(proto, opset) == opset:

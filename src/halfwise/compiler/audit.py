@@ -12,7 +12,7 @@ from halfwise.compiler.audit_document import AuditDocument, CoverageRecord, Engi
 from halfwise.compiler.kernel_names import cast_count
 from halfwise.compiler.layers_cost import EngineCost, cost_of, is_reformat
 from halfwise.compiler.layers_evidence import UNKNOWN, Coverage, Evidence, NodeAudit, NodeInfo, nodes_from_log
-from halfwise.compiler.layers_fields import EngineLayers, Layer
+from halfwise.compiler.layers_fields import NARROW, EngineLayers, Layer
 from halfwise.core.document import Documented
 from halfwise.core.english import documented, said
 from halfwise.core.formats import Format
@@ -23,7 +23,7 @@ from halfwise.core.wording import counted
 if TYPE_CHECKING:
     from halfwise.compiler.buildlog.report import LogReport
 
-__all__ = ["UNPROVEN", "Audit", "Coverage", "NodeAudit", "NodeInfo", "Violation", "audit", "nodes_from_log"]
+__all__ = ["UNPROVEN", "Audit", "Coverage", "NodeAudit", "NodeInfo", "Violation", "audit", "nodes_from_log", "stated"]
 
 UNPROVEN = "unproven"
 
@@ -114,6 +114,16 @@ def audit(
         reformat_layers=tuple(layer.name for layer in layers.layers if is_reformat(layer)),
         layers=layers.layers,
     )
+
+
+def stated(
+    layers: EngineLayers, log: LogReport | None = None, model_nodes: Sequence[NodeInfo] | None = None
+) -> dict[str, Format]:
+    """The nodes that a model of mixed types asks for in FP32 by its own types, where the build was bound to these."""
+    evidence = Evidence(layers, log, model_nodes)
+    types = {info.name: evidence.declared(info.name) for info in evidence.infos if info.compute}
+    asked = {name: Format.FP32 for name, declared in types.items() if declared == Format.FP32.value}
+    return asked if NARROW & set(types.values()) else {}
 
 
 def _compare(

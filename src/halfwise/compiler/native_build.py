@@ -21,6 +21,7 @@ from halfwise.compiler.capabilities import Capabilities
 from halfwise.compiler.handover import REGISTERED, Report, request_from
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.errors import MissingBackend
+from halfwise.core.exhausted import ran_short
 from halfwise.core.wording import listed
 
 __all__ = ["build", "build_with", "clean_message", "import_first"]
@@ -53,9 +54,10 @@ def build_with(module: Any, request: BuildRequest) -> Report:
         _check_request(can, request)
         report = _build(module, can, logger, request)
     except _CannotBuild as reason:
+        short = any(map(ran_short, (*logger.errors, str(reason))))  # no answer about the model
         return Report(
-            "refused",
-            str(reason),
+            "failed" if short else "refused",
+            f"memory ran out: {reason}" if short else str(reason),
             version=can.version,
             title=can.title,
             refusals=reason.refusals,

@@ -1,13 +1,24 @@
-"""Which errors say that memory is out: protobuf has words of its own for it."""
+"""Which errors say that memory is out, or the disk is full: libraries have words of their own for it."""
 
 from __future__ import annotations
 
-__all__ = ["out_of_memory"]
+__all__ = ["out_of_memory", "ran_short"]
 
 _PROTOBUF = {  # errors by name; messages are never too deep here, which it says of what it writes in the same words
     "DecodeError": "Arena alloc failed",
     "EncodeError": "Failed to serialize proto",
 }
+_SAID = (
+    "MemoryError",
+    "std::bad_alloc",
+    "bad allocation",
+    "OutOfMemory",
+    "Cannot allocate memory",
+    "Failed to allocate memory",
+    "failed to map segment",
+    "No space left on device",
+    "Disk quota exceeded",
+)
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -16,3 +27,11 @@ def out_of_memory(error: BaseException) -> bool:
         return isinstance(error, MemoryError)
     said = _PROTOBUF.get(type(error).__name__)
     return said is not None and said in str(error)
+
+
+def ran_short(told: str) -> bool:
+    """Whether a library or a child tells of a lack of memory or of room on the disk.
+
+    It is no answer about the model that it was given.
+    """
+    return any(words in told for words in _SAID)

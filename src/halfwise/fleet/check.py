@@ -13,7 +13,9 @@ from halfwise.fleet.settings import Mistake, mistakes_in, read_text, sound_setti
 from halfwise.fleet.sources import why_not_there
 from halfwise.fleet.toml_places import places
 from halfwise.model.checkpoints import is_checkpoint
+from halfwise.model.external import check_external_data
 from halfwise.model.inputs.sources import READABLE
+from halfwise.model.proto_file import read_proto
 
 __all__ = ["check_file"]
 
@@ -50,7 +52,8 @@ def _missing(jobs: list[Job], folder: Path, index: int, where: Places) -> Iterat
     """Inputs, plans, engines and functions that are not there, and files of another kind, each once."""
     told: dict[tuple[str, str], None] = {}
     for job in jobs:
-        if not (job.action == "scan" and is_checkpoint(job.path)) and (why := _other(job.path, "an ONNX model")):
+        checkpoint = job.action == "scan" and is_checkpoint(job.path)
+        if not checkpoint and (why := _other(job.path, "an ONNX model") or _without_its_data(job.path)):
             told["path", f"path: {why}"] = None
         for path in job.inputs:
             if not path.exists():
@@ -82,6 +85,19 @@ def _other(path: Path, wanted: str) -> str:
         return not_wanted(path, wanted, plain)
     except OSError:  # its job will say so
         return ""
+
+
+def _without_its_data(path: Path) -> str:
+    """What is wrong with the files of a model's weights; of another file nothing is said."""
+    if path.suffix != ".onnx":
+        return ""
+    try:
+        check_external_data(read_proto(path)[0], path)
+    except InputError as error:
+        return str(error)
+    except OSError:  # its job will say so
+        return ""
+    return ""
 
 
 def _place(where: Places, index: int, key: str) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,4 +93,4 @@ def _external(path: Path) -> list[str]:
         proto = onnx.load(path, load_external_data=False)
     except Exception:
         return []
-    return [str(file.relative_to(path.parent)) for file in external_files(proto, path) if file.is_file()]
+    return [os.path.relpath(file, path.parent) for file in external_files(proto, path) if file.is_file()]

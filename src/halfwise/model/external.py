@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Set
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
@@ -13,7 +12,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.real_path import real_path
 from halfwise.model.proto_file import byte_size, every_tensor, own_name
 
-__all__ = ["check_external_data", "data_folder", "external_files", "holds_own_weights", "read_small"]
+__all__ = ["beside_its_data", "check_external_data", "data_folder", "external_files", "holds_own_weights", "read_small"]
 
 _SMALL = 1 << 10  # bytes of a tensor that is read at once: sizes and axes decide what a graph computes
 
@@ -43,7 +42,7 @@ def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
 
 def external_files(proto: onnx.ModelProto, path: Path) -> tuple[Path, ...]:
     """The model's external data files, each once, in the order of their first use; its own file is none."""
-    return tuple(path.parent / each for each in _locations(proto) if each != own_name(path))
+    return tuple(_place(each, path) for each in _locations(proto) if each != own_name(path))
 
 
 def holds_own_weights(proto: onnx.ModelProto, path: Path) -> bool:
@@ -56,19 +55,29 @@ def _locations(proto: onnx.ModelProto) -> dict[str, None]:
     return dict.fromkeys(entry.value for entry in named if entry.key == "location")
 
 
-def data_folder(proto: onnx.ModelProto, path: Path) -> Path:
-    """What the places of external data are relative to. The data of a model that is a link may lie beside the link and
-    beside the file: it is named anew from a folder that holds all."""
-    if not path.is_symlink():
-        return path.parent
-    own, place = real_path(path), dict[str, Path]()
-    entries = [each for tensor in _external_tensors(proto) for each in tensor.external_data if each.key == "location"]
-    for entry in entries:
-        place[entry.value] = own if entry.value == own_name(path) else real_path(path.parent / entry.value)
-    folder = Path(os.path.commonpath([file.parent for file in (place or {"": own}).values()]))
-    for entry in entries:
-        entry.value = place[entry.value].relative_to(folder).as_posix()
-    return folder
+def data_folder(proto: onnx.ModelProto, path: Path) -> str:
+    """What the places of external data are relative to. Those of a model that is a link, or of files with several names
+    (hard links), become absolute and relative to nothing: the library that reads weights checks what lies in a folder
+    once more, and takes neither."""
+    if not path.is_symlink() and all(file.stat().st_nlink == 1 for file in (path, *external_files(proto, path))):
+        return str(path.parent)
+    for tensor in _external_tensors(proto):
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = str(real_path(path if entry.value == own_name(path) else _place(entry.value, path)))
+    return ""
+
+
+def beside_its_data(proto: onnx.ModelProto, path: Path) -> Path:
+    """The model for a library that looks for data in the folder of the path that it gets, links or not."""
+    names = [each for each in _locations(proto) if each != own_name(path)]
+    return path if all(_place(each, path) == path.parent / each for each in names) else real_path(path)
+
+
+def _place(location: str, path: Path) -> Path:
+    """Beside the model, or else, where it is a link, beside the file that it leads to."""
+    beside = path.parent / location
+    return beside if beside.exists() or not path.is_symlink() else real_path(path).parent / location
 
 
 def read_small(model: ir.Model) -> None:
@@ -102,7 +111,7 @@ def _inside(folders: Set[Path], location: str, tensor: str, path: Path) -> Path:
     """Hubs keep a model and its data as links into one folder of contents, which is the model's, too."""
     parts = (*PurePosixPath(location).parts, *PureWindowsPath(location).parts)
     absolute = PurePosixPath(location).is_absolute() or bool(PureWindowsPath(location).anchor)
-    resolved = path if absolute else real_path(path.parent / location)
+    resolved = path if absolute else real_path(_place(location, path))
     if absolute or ".." in parts or not any(map(resolved.is_relative_to, folders)):
         raise InputError(
             f"{path}: initializer {tensor!r} points outside the model's folder ({location!r}); "
@@ -112,7 +121,7 @@ def _inside(folders: Set[Path], location: str, tensor: str, path: Path) -> Path:
 
 
 def _size(file: Path, location: str, tensor: str, path: Path) -> int:
-    """Bytes of a regular file that is there under one name."""
+    """Bytes of a regular file that is there."""
     if file.exists() and not file.is_file():
         raise InputError(
             f"{path}: the external data of initializer {tensor!r} ({location!r}) is no regular file; "
@@ -123,13 +132,18 @@ def _size(file: Path, location: str, tensor: str, path: Path) -> int:
             f"{path}: the external data file {location!r} of initializer {tensor!r} is missing; put it beside the model"
         )
     there = file.stat()
-    if there.st_nlink > 1:  # the library that reads weights refuses them: another name may lie outside
+    # A name may have been given to somebody else's file; of one's own, it is as good as a copy.
+    if there.st_nlink > 1 and _owner(file) != _owner(path):
         raise InputError(
             f"{path}: the external data file {location!r} of initializer {tensor!r} has "
-            f"{there.st_nlink} names (hard links) and may lie outside the model's folder, too; "
-            "put a copy in its place"
+            f"{there.st_nlink} names (hard links) and another owner than the model: it may lie outside the model's "
+            "folder, too; put a copy in its place"
         )
     return there.st_size
+
+
+def _owner(file: Path) -> int:
+    return file.stat().st_uid
 
 
 def _extent(fields: dict[str, str], tensor: str, path: Path) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from halfwise.model.moving import Move, movers
 from halfwise.model.ops import TYPE_ATTRIBUTES
 from halfwise.model.weights import WidenedTensor
 
-__all__ = ["TypedNodes", "fp32_model", "holds_narrow", "typed_nodes", "typed_notes"]
+__all__ = ["TypedNodes", "fp32_model", "holds_narrow", "kept_wide", "typed_nodes", "typed_notes"]
 
 _SWITCHES = movers(Move.CAST)
 _WITHIN = ("precision", "softmax_precision", "stash_type")  # of what is computed within: left out, it is never narrower
@@ -71,6 +71,15 @@ def typed_nodes(model: Model) -> TypedNodes:
         for fmt in counts:
             counts[fmt] += fmt in formats
     return TypedNodes(counts, total)
+
+
+def kept_wide(model: Model) -> frozenset[str]:
+    """The nodes that the file keeps in FP32 beside some in less; none where it types no node in less."""
+    given = model.given
+    if given is None or not typed_nodes(given).narrow:
+        return frozenset()
+    wide = (node for node in given.nodes if any(format_of_type(out.dtype) is Format.FP32 for out in node.outputs))
+    return frozenset(node.name or "" for node in wide)
 
 
 def typed_notes(model: Model) -> tuple[Note, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -178,6 +179,9 @@ def load_to_run(source: str | Path | onnx.ModelProto) -> Model:
 
 
 def _told(source: str | Path | onnx.ModelProto, *, to_run: bool) -> Model:
+    if not isinstance(source, (str, os.PathLike, onnx.ModelProto)):
+        what = "a function" if callable(source) else f"{type(source).__name__!r}"
+        raise InputError(f"a model is a file, a ModelProto or a model that halfwise loaded, not {what}")
     label = "the model" if isinstance(source, onnx.ModelProto) else str(source)
     try:
         return _load(source, label, to_run)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 import onnx
 from onnx_ir import DataType
@@ -49,7 +47,7 @@ def read_proto(path: Path) -> tuple[onnx.ModelProto, str]:
             # Mapped, so that the bytes of a large file are not held beside what is parsed from them.
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 with memoryview(content) as view:
-                    light = _light(view, path) if _has_room(file) else None
+                    light = _light(view, path) if size >= _LARGE else None
                     proto = light or _parse(view, path)
                 digest = "" if light is not None else hashlib.sha256(content).hexdigest()
     except OSError as error:
@@ -61,12 +59,6 @@ def read_proto(path: Path) -> tuple[onnx.ModelProto, str]:
 
 def _not_onnx(path: Path, otherwise: str) -> str:
     return not_wanted(path, "an ONNX model", otherwise)
-
-
-def _has_room(file: BinaryIO) -> bool:
-    """Whether large weights may stay in it: the library that maps them refuses a file of several names."""
-    there = os.fstat(file.fileno())
-    return there.st_size >= _LARGE and there.st_nlink == 1
 
 
 def _light(content: memoryview, path: Path) -> onnx.ModelProto | None:

@@ -22,6 +22,8 @@ def check_writable(*paths: Path | None, reads: Iterable[Path | None] = ()) -> No
             continue
         folder = path.absolute().parent
         why = "it is a folder" if path.is_dir() else taken.get(real_path(path), "")
+        if not why and not folder.exists():
+            why = f"there is no folder {folder}"
         if not why and (not folder.is_dir() or not os.access(folder, os.W_OK)):
             why = f"{folder} is no folder that can be written to"
         if why:

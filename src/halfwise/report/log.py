@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from halfwise.core.finding import Finding, most_severe_first
 from halfwise.core.wording import counted
+from halfwise.report.shell import shell
 from halfwise.report.terminal import SEVERITY_STYLES, Terminal
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def show_log(terminal: Terminal, report: LogReport) -> None:
     terminal.line(f"{report.source}: {version}, {precision}{constraints}{typing}", "bold")
     if not report.findings:
         lines = counted(report.lines, "line")
-        terminal.line(f"a TensorRT log of {lines} with nothing about precision in it{_quiet(report)}")
+        terminal.line(f"a TensorRT log of {lines} without a warning about precision{_quiet(report)}")
     for _, group in groupby(most_severe_first(report.findings), key=lambda finding: finding.rule):
         findings = list(group)
         for finding in terminal.some(findings, _SHOWN):
@@ -38,6 +39,8 @@ def show_log(terminal: Terminal, report: LogReport) -> None:
             "note: the log states neither its version nor its typing. The remedies are for TensorRT up to 10.16; "
             "from 11 on, build a typed ONNX model (`halfwise fix MODEL --target trt-11`)"
         )
+    if report.structure.engine_lines:  # it lists what each node ran in, which this verb does not judge
+        terminal.command("next    ", shell(["halfwise", "audit", report.source]))
 
 
 def _unsure(report: LogReport) -> bool:

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from halfwise.compiler.audit import Audit, Violation
 from halfwise.compiler.audit import audit as judge
+from halfwise.compiler.audit import stated as typed_wishes
 from halfwise.compiler.audit_document import AuditDocument
 from halfwise.compiler.audit_findings import audit_findings, what_ran
 from halfwise.compiler.buildlog import LogReport, read_log
@@ -27,7 +28,7 @@ from halfwise.core.files.identify import not_wanted
 from halfwise.core.finding import Finding
 from halfwise.core.formats import Format
 from halfwise.core.json_text import read_json
-from halfwise.core.notes import Note
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.summary import Summary
 from halfwise.core.targets import Target
 from halfwise.core.whole_files import is_special
@@ -170,8 +171,16 @@ def audit(
     stated = Target.parse(target) if target is not None else None
     asked = _kept(Path(plan)) if plan is not None else None
     engine = _read(Path(source), Path(model) if model is not None else None, [Path(p) for p in inputs], time_limit_s)
-    found = judge(engine.layers, engine.log, engine.nodes, asked.formats if asked is not None else {}, engine.source)
-    found = replace(found, notes=(*engine.notes, *found.notes))
+    seen = engine.layers, engine.log, engine.nodes
+    wishes = asked.formats if asked is not None else typed_wishes(*seen)
+    found = judge(*seen, wishes, engine.source)
+    notes = (*engine.notes, *found.notes)
+    if asked is None:
+        names = [violation.node for violation in found.violations]
+        told = Note.of(NoteKind.STATED_NOT_KEPT, names=names, count=len(names), total=len(wishes))
+        found = replace(found, violations=(), unproven=())
+        notes = (*notes, told) if names else notes
+    found = replace(found, notes=notes)
     meant = _target(engine, stated, asked)
     known = advisories_of_engine(meant, engine.layers, engine.model) if meant is not None else ()
     return AuditResult(found, asked.formats if asked is not None else None, meant, tuple(known), engine.model)

@@ -50,6 +50,7 @@ from halfwise.model.outputs.understood import understand
 from halfwise.precision.sites import Sites
 from halfwise.verbs.runners import UNDERSTOOD, EmulatedRunner, Runner, SavedOutputs
 from halfwise.verbs.samples_done import SamplesDone
+from halfwise.verbs.saved_order import Mark, mark_of, order_note
 
 __all__ = ["Verification", "VerifyDocument", "verify"]
 
@@ -170,6 +171,7 @@ def _verified(
     each: dict[str, list[SampleError]] = {name: [] for name in judges}
     floats: frozenset[str] = frozenset()
     values = finite = 0
+    marks = list[tuple[Mark, Mark]]()
     runs = {name: _answers(asked, judge, samples.feeds, stream) for name, judge in judges.items()}
     for index, pairs in enumerate(zip(*runs.values(), strict=True)):
         wanted = pairs[0][0]
@@ -186,6 +188,8 @@ def _verified(
                 f"the second has no output {missing!r}, which the first has; "
                 + (f"its outputs are {', '.join(got)}" if got else "it has none")
             )
+        if isinstance(first, SavedOutputs) or isinstance(second, SavedOutputs):
+            marks.append((mark_of(wanted, own), mark_of(next(iter(answers.values())), own)))
         for name, got in answers.items():
             each[name].append(sample_error(wanted, got, asked.metric, kinds=asked.tolerance.kinds))
         done.judged(index + 1)
@@ -210,6 +214,8 @@ def _verified(
         *samples.notes,
         *steps,
     )
+    if not found.verdict.met and (other := order_note(marks)) is not None:
+        notes = (other, *notes)
     if isinstance(first, EmulatedRunner):
         notes = (*typed_notes(first.model), *notes)
     if isinstance(second, EmulatedRunner):
@@ -320,6 +326,8 @@ def _runner(
     widened: bool = False,
 ) -> Runner:
     if isinstance(source, Runner):
+        if hasattr(source, "get_outputs"):
+            raise InputError("give an InferenceSession's file, and backend='ort-cpu' or 'ort-cuda' to run it there")
         return source
     if isinstance(source, (str, Path)) and holds_outputs(Path(source)):
         return SavedOutputs(Path(source))

@@ -52,11 +52,16 @@ class Ended:
     def ok(self) -> bool:
         return self.returncode == 0 and not self.timed_out
 
+    @property
+    def killed(self) -> bool:
+        """Whether somebody else ended it, which the system does where memory is out."""
+        return not self.timed_out and self.returncode == -int(getattr(signal, "SIGKILL", 9))
+
     def describe(self) -> str:
         """The end in words that follow a subject, such as "crashed (SIGSEGV)"."""
         if self.timed_out:
             return f"did not finish within {self.time_limit_s:g} s and was stopped (give it a longer time limit)"
-        if self.returncode == -int(getattr(signal, "SIGKILL", 9)):
+        if self.killed:
             return "was killed (SIGKILL), most often because the machine ran out of memory"
         if self.returncode == -int(getattr(signal, "SIGBUS", 7)):
             return "crashed (SIGBUS), most often because a file that it read was cut short"

@@ -35,6 +35,9 @@ BACKENDS = {
     NoteKind.OTHER_MODEL: (
         "The model given has no FP16, but the engine has. Give the model that the engine was built from."
     ),
+    NoteKind.STATED_NOT_KEPT: (
+        "{count} of {total:many node} that the model states in FP32 did not run so: {names:list}."
+    ),
     NoteKind.NOTHING_IN_FP16: "All kernels read and write FP32 only: nothing shows that this engine runs in FP16.",
     NoteKind.LAST_ENGINE: "The log lists {engines} engines; the last one is audited.",
     NoteKind.COMPILED_FOR_INPUTS: "Compiled for the shapes of the inputs given: {ranges:plain}.",

@@ -44,7 +44,7 @@ INPUTS = {
     NoteKind.SAMPLES_NOT_FINITE: "Input {subject!r} has values that are not finite in {bad} of {samples:many sample}.",
     NoteKind.SYNTHETIC: (
         "No inputs were given, so random ones of the declared types and shapes were generated. "
-        "Give real ones with --inputs."
+        "Give real ones with --inputs (in Python and in a fleet: inputs)."
     ),
     NoteKind.SIZES_CHOSEN: "The model leaves sizes open; chosen were: {sizes:plain}. Set others with --shapes.",
     NoteKind.INPUT_TAKEN_AS: "The array {given!r} was taken as input {subject!r}.",

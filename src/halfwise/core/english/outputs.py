@@ -26,6 +26,10 @@ OUTPUTS = {
     NoteKind.OUTPUT_MATCHED: (
         "A selection feeds {outputs:list}. Their rows are matched before they are compared: 95% must be found again."
     ),
+    NoteKind.SAVED_IN_OTHER_ORDER: (
+        "The saved outputs are in another order than the samples: number {output} belongs to sample {sample}. "
+        "Samples are read by number, 2.npz before 10.npz; save the outputs in that order."
+    ),
     NoteKind.OUTPUT_FLOOR: (
         "Output {subject!r} is near zero on some inputs and is judged there by its usual size; relative to itself its "
         "error is {error:.3g}."

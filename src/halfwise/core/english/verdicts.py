@@ -91,6 +91,10 @@ VERDICTS = {
         "The result is predicted to be slower than FP32: {fixed:.3g} ms against {wide:.3g} ms. "
         "`--cost roofline` keeps the fastest set of FP32 nodes instead of the smallest."
     ),
+    NoteKind.SLOWER_BY_CASTS: (
+        "FP16 is predicted to be slower than FP32, by the casts at inputs and outputs: {fixed:.3g} ms against "
+        "{wide:.3g} ms. `--io-types fp16` saves them."
+    ),
     NoteKind.CUT_EVENLY: (
         "No node name tells its module, so the model is cut into {stages:many stage} of about equal size. "
         "State other places with --cut."

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from halfwise.compiler.audit_document import AuditDocument
-from halfwise.core.document import Record, read
+from halfwise.core.document import Documented, Record, read
 from halfwise.core.errors import InputError
 from halfwise.core.files.absent import absent
-from halfwise.core.files.identify import not_wanted
+from halfwise.core.files.identify import identify, not_wanted
+from halfwise.core.files.kinds import FileKind
 from halfwise.core.json_text import read_json
 from halfwise.emulation.profiles.machine import MachineDocument
 from halfwise.precision.plan_document import PlanDocument
@@ -45,8 +46,8 @@ _KINDS: Mapping[Kind, _Comparing] = {
 }
 
 
-def compare(a: str | Path | Document, b: str | Path | Document) -> Comparison:
-    """Each is a document (of `--json`, or a plan) or the file that holds it. A is before, B is after."""
+def compare(a: str | Path | Document | Documented, b: str | Path | Document | Documented) -> Comparison:
+    """Each is a result, its document (of `--json`, or a plan) or the file that holds it. A is before, B is after."""
     before, first = _read(a, "A")
     after, second = _read(b, "B")
     kinds = _kind(before, first), _kind(after, second)
@@ -58,7 +59,9 @@ def compare(a: str | Path | Document, b: str | Path | Document) -> Comparison:
     return Comparison(kinds[0], first, second, tuple(section for section in found if section.changes))
 
 
-def _read(source: str | Path | Document, label: str) -> tuple[Document, str]:
+def _read(source: str | Path | Document | Documented, label: str) -> tuple[Document, str]:
+    if isinstance(source, Documented):
+        return source.to_json(), label
     if isinstance(source, Mapping):
         return source, label
     try:
@@ -69,6 +72,9 @@ def _read(source: str | Path | Document, label: str) -> tuple[Document, str]:
         raise InputError(f"{source} cannot be read: {error.strerror}") from None
     except ValueError:
         told = f"{source} is not valid JSON; compare takes what --json printed, or a plan"
+        if identify(Path(source)).kind is FileKind.ONNX:
+            told = f"{source} is an ONNX model: `halfwise verify A B --inputs ...` compares what two models answer"
+            raise InputError(told) from None
         raise InputError(not_wanted(Path(source), "a result of halfwise", told)) from None
     if not isinstance(document, dict):
         raise InputError(f"{source} is no document of halfwise; compare takes what --json printed, or a plan")

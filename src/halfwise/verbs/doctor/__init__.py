@@ -8,9 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from halfwise.core.errors import HalfwiseError, InputError
+from halfwise.core.files.identify import Identified
+from halfwise.core.files.kinds import FileKind
 from halfwise.core.finding import SEVERITIES, Finding
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Typing
+from halfwise.model.model import Model
 from halfwise.model.patterns import Pattern
 from halfwise.verbs.doctor.built import built_findings
 from halfwise.verbs.doctor.case import Case, read_case
@@ -64,8 +67,14 @@ def doctor(
         *(each for each in scanned if each.severity != "info" and fixed is None),
     ]
     ordered = tuple(sorted(findings, key=lambda each: SEVERITIES.index(each.severity)))
-    files = case.material.files
+    files = tuple(_of_model(each, case.model) for each in case.material.files)
     return Diagnosed(files, case.facts, case.target, ordered, next_step(case, fixed, measured, ordered), tuple(notes))
+
+
+def _of_model(file: Identified, model: Model | None) -> Identified:
+    """External data may bear any name: a tensor's, a number."""
+    is_data = model is not None and file.path.absolute() in {each.absolute() for each in model.files}
+    return replace(file, kind=FileKind.EXTERNAL_DATA) if is_data else file
 
 
 def _typing(case: Case) -> Iterator[Note]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import structs
 
-from halfwise.compiler.audit import NodeInfo, audit
+from halfwise.compiler.audit import NodeInfo, audit, stated
 from halfwise.compiler.buildlog import model_names, with_origins
 from halfwise.compiler.layers_fields import EngineLayers
 from halfwise.core.english.finding import finding
@@ -55,11 +55,14 @@ def _flags(case: Case) -> Iterator[Finding]:
 
 
 def _swallowed(case: Case, patterns: Sequence[Pattern]) -> Iterator[Finding]:
-    """Nodes that were asked for in FP32, by flags or by a plan, and did not run so."""
-    wanted = _wanted(case)
-    if case.layers is None or not wanted:
+    """Nodes that were asked for in FP32, by flags, by a plan or by the model's own types, and did not run so."""
+    if case.layers is None:
         return
-    result = audit(case.layers, case.log, _nodes(case), wanted)
+    nodes = _nodes(case)
+    wanted = _wanted(case) or stated(case.layers, case.log, nodes)
+    if not wanted:
+        return
+    result = audit(case.layers, case.log, nodes, wanted)
     lost = {violation.node: violation for violation in result.violations}
     if not lost:
         return

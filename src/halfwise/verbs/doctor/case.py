@@ -66,7 +66,7 @@ def read_case(material: Material) -> Case:
     command = _command(material, log)
     plan = _first(material.of(FileKind.PLAN), read_plan, notes)
     models = [each for path in material.of(FileKind.ONNX) if (each := _read(path, load, notes)) is not None]
-    model = _model(models, command, plan, facts, notes)
+    model = _model(models, command, log, plan, facts, notes)
     planned = next((each.path for each in models if plan is not None and each.sha256 == plan.sha256), None)
     if layers is not None and (path := next(iter(material.of(FileKind.LAYERS)), None)) is not None:
         regions = sum(layer.is_region for layer in layers.layers)
@@ -88,23 +88,33 @@ def _log(path: Path, facts: dict[Path, str], notes: list[Note]) -> LogReport | N
 def _model(
     models: Sequence[Model],
     command: BuildCommand | None,
+    log: LogReport | None,
     plan: Plan | None,
     facts: dict[Path, str],
     notes: list[Note],
 ) -> Model | None:
-    """What a plan made of one of them, else the one that the build's command names, else one in FP32, and of several
-    the one with the most nodes."""
+    """What a plan made of one of them, else the one that the build's command names or whose nodes its log names, else
+    one in FP32, and of several the one with the most nodes."""
     for model in models:
         if model.path is not None:
             facts[model.path] = f"{counted(len(model.nodes), 'node')}, opset {model.stored_opset}"
     if not models:
         return None
     built = command.model if command is not None else None
-    first = max(models, key=lambda model: (_is(model, built), not holds_narrow(model), len(model.nodes)))
+    first = max(
+        models, key=lambda model: (_is(model, built), _parsed(log, model), not holds_narrow(model), len(model.nodes))
+    )
     examined = chosen(models, plan) or first
     if len(models) > 1:
         notes.append(Note.of(NoteKind.ONE_MODEL_EXAMINED, str(examined.path), count=len(models)))
     return examined
+
+
+def _parsed(log: LogReport | None, model: Model) -> float:
+    """The share of the nodes that the log's parser read which the model has."""
+    read = log.structure.nodes.keys() if log is not None else ()
+    names = {node.name for node in model.nodes}
+    return sum(name in names for name in read) / len(read) if read else 0.0
 
 
 def _is(model: Model, name: str | None) -> bool:

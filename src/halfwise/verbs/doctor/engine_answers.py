@@ -126,6 +126,8 @@ def engine_answers(
         found = verify(model, saved.read(), list(samples), notify=notify)
     except HalfwiseError as error:
         return None, Note.of(NoteKind.SAVED_NOT_COMPARED, named, why=str(error))
+    if disordered := [note for note in found.notes if note.kind is NoteKind.SAVED_IN_OTHER_ORDER]:
+        return None, disordered[0]
     ratio, where = found.tolerance.ratio(found.outputs, found.floats, None), Where("output", named)
     if found.met:
         kept = Note.of(NoteKind.SAVED_KEEP, named, ratio=ratio, count=found.samples)

@@ -13,7 +13,7 @@ from halfwise.core.finding import most_severe_first
 from halfwise.core.formats import Format
 from halfwise.model.checkpoints import is_checkpoint, read_checkpoint
 from halfwise.model.elements import Elements
-from halfwise.model.fp32_model import fp32_model
+from halfwise.model.fp32_model import fp32_model, kept_wide
 from halfwise.model.known_operators import not_run
 from halfwise.model.model import Model, load
 from halfwise.model.patterns import find_patterns
@@ -55,7 +55,7 @@ def scan(
     view, sites = View(model), Sites(model)
     passes = 2 if rounding else 1
     counted = count_initializers(model, lambda done, total: notify(done, passes * total))
-    patterns = find_patterns(model)
+    patterns, wide = find_patterns(model), kept_wide(model)
     full = [(value, entry) for value, entry in counted if native_format(value) is Format.FP32]
     constants, explained = constant_findings(view, sites, full)
     of_weights, statistics = weight_findings(view, sites, full, explained)
@@ -63,7 +63,7 @@ def scan(
         *of_weights,
         *stored_findings(counted),
         *constants,
-        *pattern_findings(patterns),
+        *pattern_findings([pattern for pattern in patterns if pattern.anchor not in wide]),
         *type_findings(model, patterns),
     ]
     if rounding:
