@@ -14,6 +14,7 @@ from halfwise.compiler.attention_regions import Fp32Region, find_fp32_region, fu
 from halfwise.compiler.buildable import buildable, refused_nodes
 from halfwise.compiler.isolated_matmuls import companions, find_isolated_matmuls
 from halfwise.compiler.layers_evidence import NodeInfo
+from halfwise.compiler.layers_model import weight_size
 from halfwise.compiler.unbuilt_attention import unbuilt_attention
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
@@ -72,6 +73,7 @@ def node_infos(decision: Decision) -> tuple[NodeInfo, ...]:
             outputs=tuple(value.name or "" for value in site.node.outputs),
             compute=site.compute,
             declared=next((f.value for v in site.node.outputs if (f := assignment.stored(v)) is not None), None),
+            weight=weight_size(site.node),
         )
         for site in decision.sites.all
     )

@@ -1,0 +1,171 @@
+"""What the audit makes of kernels of TensorRT-RTX whose names or types alone would mislead."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from halfwise.compiler.audit import Audit, audit
+from halfwise.compiler.layers import layers_from_log
+from halfwise.compiler.layers_model import compile_for_log, nodes_of_model
+from halfwise.core.notes import Note, NoteKind
+from tests.support.audit_cases import fp32, nodes, verdict
+
+needs_rtx = pytest.mark.skipif(
+    find_spec("tensorrt_rtx_bindings") is None, reason="TensorRT-RTX is not installed (pip install 'halfwise[rtx]')"
+)
+KEPT = ("fp32", "mixed")
+BOOL = TensorProto.BOOL
+
+
+def _node(op: str, inputs: str, output: str, **attributes: object) -> onnx.NodeProto:
+    return helper.make_node(op, inputs.split(), [output], name=output, **attributes)
+
+
+def _up(source: str, target: str) -> onnx.NodeProto:
+    return _node("Cast", source, target, to=TensorProto.FLOAT)
+
+
+def _down(source: str, target: str) -> onnx.NodeProto:
+    return _node("Cast", source, target, to=TensorProto.FLOAT16)
+
+
+def _constant(name: str, *shape: int) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.random.default_rng(0).standard_normal(shape).astype(np.float32), name)
+
+
+def _audited(
+    folder: Path,
+    steps: list[onnx.NodeProto],
+    wanted: tuple[str, ...],
+    shape: tuple[int, ...] = (4, 64),
+    constants: tuple[onnx.TensorProto, ...] = (),
+    output: int = TensorProto.FLOAT16,
+) -> Audit:
+    """A model that reads `x` in FP16 and a mask `m`, and writes `y`, each node named after its output."""
+    inputs = {"x": TensorProto.FLOAT16, "m": BOOL}
+    read = {name for step in steps for name in step.input}
+    graph = helper.make_graph(
+        steps,
+        "g",
+        [helper.make_tensor_value_info(name, kind, shape) for name, kind in inputs.items() if name in read],
+        [helper.make_tensor_value_info("y", output, None)],
+        constants,
+    )
+    path = folder / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    log = compile_for_log(path)
+    return audit(layers_from_log(log), log, nodes_of_model(path), fp32(*wanted))
+
+
+# A region in FP32 that ends in truth values is cast up, and not down again; one of two constants, down alone.
+SQUARE = [_up("x", "wide"), _node("Mul", "wide wide", "square")]
+CHOICES = {
+    "picks": [*SQUARE, _node("Greater", "square one", "more"), _node("Sin", "x", "s"), _node("Where", "more x s", "y")],
+    "is not a number": [
+        _up("x", "wide"),
+        _node("Log", "wide", "square"),
+        _node("IsNaN", "square", "bad"),
+        _node("Sin", "x", "s"),
+        _node("Where", "bad x s", "y"),
+    ],
+    "not less": [
+        _up("x", "wide"),
+        _node("Exp", "wide", "square"),
+        _node("Less", "square one", "less"),
+        _node("Not", "less", "more"),
+        _node("Sin", "x", "s"),
+        _node("Where", "more s x", "y"),
+    ],
+    "two casts": [
+        _node("Sin", "x", "s"),
+        _up("x", "wide"),
+        _up("s", "wides"),
+        _node("Sub", "wide wides", "square"),
+        _node("Greater", "square one", "more"),
+        _node("Where", "more x s", "y"),
+    ],
+    "of constants": [
+        _node("Where", "m one low", "bias"),
+        _node("Exp", "bias", "square"),
+        _down("square", "narrow"),
+        _node("Add", "narrow x", "sum"),
+        _node("Softmax", "sum", "y"),
+    ],
+}
+
+
+@needs_rtx
+@pytest.mark.parametrize("steps", CHOICES.values(), ids=CHOICES.keys())
+def test_a_region_beside_a_choice_is_not_told_as_narrow(steps: list[onnx.NodeProto], tmp_path: Path) -> None:
+    scalars = tuple(numpy_helper.from_array(np.float32(each), name) for name, each in (("one", 0.5), ("low", -1e9)))
+    result = _audited(tmp_path, steps, ("square",), constants=scalars)
+    (kernel,) = (layer for layer in result.layers if "square" in layer.onnx_nodes)
+    assert {tensor.dtype for tensor in (*kernel.inputs, *kernel.outputs)} <= {"fp16", "bool"}
+    assert verdict(result, "square") == KEPT
+    assert result.violations == ()
+
+
+@needs_rtx
+def test_a_region_whose_kernel_writes_truth_values_is_not_told_as_narrow(tmp_path: Path) -> None:
+    one = numpy_helper.from_array(np.float32(0.5), "one")
+    steps = [*SQUARE, _node("Greater", "square one", "y")]
+    result = _audited(tmp_path, steps, ("square",), constants=(one,), output=BOOL)
+    assert verdict(result, "square") == KEPT
+    assert result.violations == ()
+
+
+@needs_rtx
+@pytest.mark.parametrize(("rows", "columns"), [((64, 1), (1, 8)), ((1, 64), (64, 1)), ((1, 64), (64, 4))])
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_small_product_is_told_by_its_weight(
+    rows: tuple[int, int], columns: tuple[int, int], beside: bool, tmp_path: Path
+) -> None:
+    """It becomes steps as any others, in a kernel that casts for another region; isolated, it was taken back."""
+    steps = [_node("Sin", "x", "s"), _up("s", "wide"), _node("MatMul", "wide w", "product")]
+    steps += [_node("Neg", "product", "flipped")] if beside else []
+    steps += [
+        _down("flipped" if beside else "product", "narrow"),
+        _node("Exp", "narrow", "grown"),
+        _up("grown", "again"),
+        _node("Exp", "again", "twice"),
+        _down("twice", "y"),
+    ]
+    result = _audited(tmp_path, steps, ("product", "twice"), rows, (_constant("w", *columns),))
+    kernel = next(layer for layer in result.layers if "product" in layer.onnx_nodes)
+    assert "Cast" in kernel.name
+    if beside:
+        assert result.violations == ()
+        assert nodes(result)["product"].precision == "fp32"
+        return
+    (violation,) = result.violations
+    assert (violation.node, violation.got) == ("product", "fp16")
+    assert violation.messages == (Note.of(NoteKind.WEIGHT_NARROWED, stated="fp32", found="fp16"),)
+
+
+@needs_rtx
+def test_what_is_computed_of_constants_is_not_told_as_narrow(tmp_path: Path) -> None:
+    steps = [
+        _node("Exp", "c", "e"),
+        _node("Sin", "e", "waves"),
+        _down("waves", "narrow"),
+        _node("Add", "x narrow", "y"),
+    ]
+    result = _audited(tmp_path, steps, ("e", "waves"), constants=(_constant("c", 4, 64),))
+    assert result.violations == ()
+    assert {each.node for each in result.unproven} == {"e", "waves"}
+    assert nodes(result)["waves"].notes == (Note.of(NoteKind.STEP_NOT_SHOWN, types=["fp16"]),)
+
+
+@needs_rtx
+def test_a_step_whose_node_no_kernel_names_was_not_folded(tmp_path: Path) -> None:
+    steps = [_node("Sin", "x", "s"), _up("s", "wide"), _node("Elu", "wide", "bent"), _down("bent", "narrow")]
+    result = _audited(tmp_path, [*steps, _node("Cos", "narrow", "y")], ("bent",))
+    assert verdict(result, "bent") == ("unknown", "unknown")
+    assert nodes(result)["bent"].notes == (Note.of(NoteKind.STEP_UNNAMED, count=1),)
+    assert [each.got for each in result.unproven] == ["unproven"]
