@@ -11,9 +11,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.compiler.audit import Audit, audit
+from halfwise.compiler.compiled import node_infos
 from halfwise.compiler.layers import layers_from_log
 from halfwise.compiler.layers_model import compile_for_log, nodes_of_model
+from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.model import load
+from halfwise.precision.decision import Decision
+from halfwise.precision.sites import Sites
 from tests.support.audit_cases import fp32, nodes, verdict
 
 needs_rtx = pytest.mark.skipif(
@@ -47,8 +52,8 @@ def _audited(
     constants: tuple[onnx.TensorProto, ...] = (),
     output: int = TensorProto.FLOAT16,
 ) -> Audit:
-    """A model that reads `x` in FP16 and a mask `m`, and writes `y`, each node named after its output."""
-    inputs = {"x": TensorProto.FLOAT16, "m": BOOL}
+    """A model that reads `x` in FP16, `f` in FP32 and a mask `m`, and writes `y`, each node named after its output."""
+    inputs = {"x": TensorProto.FLOAT16, "f": TensorProto.FLOAT, "m": BOOL}
     read = {name for step in steps for name in step.input}
     graph = helper.make_graph(
         steps,
@@ -169,3 +174,69 @@ def test_a_step_whose_node_no_kernel_names_was_not_folded(tmp_path: Path) -> Non
     assert verdict(result, "bent") == ("unknown", "unknown")
     assert nodes(result)["bent"].notes == (Note.of(NoteKind.STEP_UNNAMED, count=1),)
     assert [each.got for each in result.unproven] == ["unproven"]
+
+
+@needs_rtx
+def test_a_kernel_that_multiplies_tells_more_of_a_product_than_one_that_pads(tmp_path: Path) -> None:
+    """A second channel is made for the convolution, in a kernel that bears its name and reads FP32."""
+    steps = [
+        _down("f", "cut"),
+        _up("cut", "wide"),
+        _node("Conv", "wide w", "product", kernel_shape=[3, 3]),
+        _down("product", "narrow"),
+        _node("Relu", "narrow", "y"),
+    ]
+    result = _audited(tmp_path, steps, ("product",), (1, 1, 76, 32), (_constant("w", 24, 1, 3, 3),))
+    assert len(nodes(result)["product"].kernels) > 1
+    assert {each.node: each.got for each in result.violations} == {"product": "fp16"}
+
+
+@needs_rtx
+def test_moving_values_breaks_no_wish(tmp_path: Path) -> None:
+    """The casts around the movers cancel out: they move what they were given."""
+    shape = numpy_helper.from_array(np.array([1, 16, 4, 32]), "shape")
+    scale = numpy_helper.from_array(np.float16(0.2), "scale")
+    steps = [
+        _node("Sin", "x", "s"),
+        _up("s", "wide"),
+        _node("Reshape", "wide shape", "split"),
+        _node("Transpose", "split", "turned", perm=[0, 2, 3, 1]),
+        _down("turned", "narrow"),
+        _node("Transpose", "x", "q", perm=[0, 2, 1, 3]),
+        _node("MatMul", "q narrow", "scores"),
+        _node("Mul", "scores scale", "scaled"),
+        _node("Softmax", "scaled", "shares"),
+        _node("MatMul", "shares q", "y"),
+    ]
+    result = _audited(tmp_path, steps, ("split", "turned"), (1, 16, 4, 32), (shape, scale))
+    assert verdict(result, "split") == ("fp16", "exact")
+    assert (result.violations, result.unproven) == ((), ())
+
+
+def test_what_decides_is_stated_by_what_it_takes_and_what_holds_bodies_computes_nothing() -> None:
+    def body(name: str, op: str) -> onnx.GraphProto:
+        out = helper.make_tensor_value_info(f"{name}/y", TensorProto.FLOAT, None)
+        return helper.make_graph([helper.make_node(op, ["x"], [f"{name}/y"], f"{name}/node")], name, [], [out])
+
+    steps = [
+        _node("ReduceMax", "x", "most", keepdims=0),
+        _node("Equal", "x most", "is_most"),
+        _node("Greater", "most x0", "high"),
+        _node("If", "high", "y", then_branch=body("then", "Exp"), else_branch=body("else", "Sin")),
+    ]
+    graph = helper.make_graph(
+        steps,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, [4]),
+            helper.make_tensor_value_info("is_most", BOOL, [4]),
+        ],
+        [numpy_helper.from_array(np.float32(1), "x0")],
+    )
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    sites = Sites(model)
+    formats = {model.node_by_name["is_most"]: Format.FP32}
+    infos = {info.name: info for info in node_infos(Decision(sites, formats, Format.FP32))}
+    assert (infos["is_most"].declared, infos["high"].declared) == ("fp32", "fp16")
+    assert [infos[name].compute for name in ("is_most", "y", "then/node")] == [True, False, True]

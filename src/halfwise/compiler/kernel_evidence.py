@@ -12,6 +12,7 @@ from halfwise.compiler.kernel_names import (
     fused_attention,
     hides_steps,
     may_hold,
+    multiplies,
     narrow_operands,
     place_of,
     tactic_math,
@@ -20,7 +21,7 @@ from halfwise.compiler.layers_fields import FLOATS, NARROW, QUANTISED, Layer, La
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.families import PRODUCTS
 
-__all__ = ["MIXED", "UNKNOWN", "Coverage", "Verdict", "floats", "in_kernel"]
+__all__ = ["MIXED", "UNKNOWN", "Coverage", "Verdict", "floats", "in_kernel", "of_product"]
 
 Coverage = Literal["exact", "mixed", "region-only", "folded", "unknown"]
 Verdict = tuple[str, Coverage, Note | None]  # precision, coverage, and what is to be said of them
@@ -49,16 +50,28 @@ def in_kernel(op: str, weight: int, declared: str | None, kernel: Layer) -> Verd
     if operands is not None and types == {"fp32"}:
         return MIXED, "mixed", Note.of(NoteKind.MULTIPLIES_NARROW, operands=operands, tactic=kernel.tactic)
     casts = cast_count(kernel.name)
-    hidden = hides_steps(kernel.name)
-    one_type = len(types) == 1 and not _may_cast_unseen(kernel, casts, next(iter(types)) == declared)
-    if declared == "fp32" and (hidden or not one_type) and (narrow := _narrowed(weight, kernel)):
+    if declared == "fp32" and (narrow := _narrowed(weight, kernel)):
         return narrow, "exact", Note.of(NoteKind.WEIGHT_NARROWED, stated=declared, found=narrow)
-    if one_type:
+    if len(types) == 1 and not _may_cast_unseen(kernel, casts, next(iter(types)) == declared):
         return _of_one_type(op, next(iter(types)), declared, kernel)
-    if hidden and casts and declared in FLOATS:
+    if hides_steps(kernel.name) and casts and declared in FLOATS:
         told = Note.of(NoteKind.AS_MODEL_STATES_LONG, reads=_named(reads), writes=_named(writes))
         return declared, "mixed", told
     return _beside_casts(op, declared, kernel, reads, writes)
+
+
+def of_product(verdicts: Sequence[Verdict], kernels: Sequence[Layer]) -> list[Verdict]:
+    """What the kernels of a product tell: one that is shown to multiply in a narrow type tells more than the others.
+
+    Those pad, move and cast its operands, or add its bias.
+    """
+    shown: list[Verdict] = []
+    for verdict, kernel in zip(verdicts, kernels, strict=True):
+        precision, coverage, note = verdict
+        by_weight = note is not None and note.kind is NoteKind.WEIGHT_NARROWED
+        if coverage == "exact" and precision in NARROW and (by_weight or multiplies(kernel.name)):
+            shown.append(verdict)
+    return shown or list(verdicts)
 
 
 def _may_cast_unseen(kernel: Layer, casts: int, as_stated: bool) -> bool:

@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from halfwise.emulation.profiles.kernel_set import CAST_STEPS, MORE_STEPS
+from halfwise.emulation.profiles.kernel_set import CAST_STEPS, MORE_STEPS, PRODUCT_STEPS
 
 __all__ = [
     "Place",
@@ -21,6 +21,7 @@ __all__ = [
     "is_bookkeeping",
     "is_copy",
     "may_hold",
+    "multiplies",
     "narrow_operands",
     "place_of",
     "shows",
@@ -132,6 +133,12 @@ def may_hold(op: str, name: str) -> bool:
     spelled = steps(name)
     candidates = _STEPS_OF.get(op, "").split()
     return not spelled or not candidates or hides_steps(name) or shows(op, name)
+
+
+def multiplies(name: str) -> bool:
+    """Whether a kernel's name shows a matrix product or a convolution; one that spells no steps is named after it."""
+    spelled = steps(name)
+    return not spelled or not PRODUCT_STEPS.isdisjoint(spelled)
 
 
 def shows(op: str, name: str) -> bool:

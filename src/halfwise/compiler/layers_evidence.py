@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from halfwise.compiler.buildlog.layer_text import PARSER_LAYERS, fused_parts, is_cut, region_ends
-from halfwise.compiler.kernel_evidence import MIXED, UNKNOWN, Coverage, floats, in_kernel
+from halfwise.compiler.kernel_evidence import MIXED, UNKNOWN, Coverage, floats, in_kernel, of_product
 from halfwise.compiler.kernel_names import fused_attention, is_bookkeeping, is_copy, may_hold, shows
 from halfwise.compiler.layer_owners import LayerOwners
 from halfwise.compiler.layers_cost import is_reformat
 from halfwise.compiler.layers_fields import FLOATS, NARROW, QUANTISED, EngineLayers, Layer
 from halfwise.core.notes import Note, NoteKind
-from halfwise.model.families import RECURRENT
+from halfwise.model.families import PRODUCTS, RECURRENT
 
 if TYPE_CHECKING:
     from halfwise.compiler.buildlog.report import LogReport
@@ -164,6 +164,11 @@ class Evidence:
         if self._log and self._log.structure.engines > 1:
             yield Note.of(NoteKind.LAST_ENGINE, engines=self._log.structure.engines)
 
+    @property
+    def strong(self) -> bool:
+        """Whether the build was bound to the types that the model states."""
+        return self._strong
+
     def declared(self, node: str) -> str | None:
         """The type that the model states, where the build was bound to it."""
         return self._declared.get(node) if self._strong else None
@@ -220,6 +225,8 @@ class Evidence:
         telling = [kernel for kernel in kernels if _may_be_float(kernel)] or kernels
         declared = self.declared(info.name)
         verdicts = [in_kernel(info.op, info.weight, declared, kernel) for kernel in telling]
+        if info.op in PRODUCTS and declared == "fp32":
+            verdicts = of_product(verdicts, telling)
         precisions = {precision for precision, _, _ in verdicts}
         coverages = {coverage for _, coverage, _ in verdicts}
         notes = list(dict.fromkeys(note for _, _, note in verdicts if note))
