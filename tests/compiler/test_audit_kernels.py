@@ -10,9 +10,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.compiler.audit import Audit, audit
+from halfwise.compiler.audit import Audit, NodeInfo, audit
 from halfwise.compiler.compiled import node_infos
 from halfwise.compiler.layers import layers_from_log
+from halfwise.compiler.layers_fields import EngineLayers, Layer, LayerTensor
 from halfwise.compiler.layers_model import compile_for_log, nodes_of_model
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
@@ -240,3 +241,14 @@ def test_what_decides_is_stated_by_what_it_takes_and_what_holds_bodies_computes_
     infos = {info.name: info for info in node_infos(Decision(sites, formats, Format.FP32))}
     assert (infos["is_most"].declared, infos["high"].declared) == ("fp32", "fp16")
     assert [infos[name].compute for name in ("is_most", "y", "then/node")] == [True, False, True]
+
+
+@pytest.mark.parametrize("op", ["Reshape", "If"])
+def test_a_mover_that_no_kernel_names_leaves_nothing_unproven(op: str) -> None:
+    value = (LayerTensor("v", "fp16", (4, 64)),)
+    nameless = Layer("__mye7_myl0_0", "gemm", value, value, metadata="")
+    named = Layer("__myl_Exp_myl0_1", "kgen", value, value, ("grown",), metadata="[ONNX Layer: grown]")
+    infos = [NodeInfo("mover", op, (), False, "fp32"), NodeInfo("grown", "Exp", (), True, "fp16")]
+    wide = audit(EngineLayers((nameless, named), "rtx", "build-log"), None, infos, fp32("mover"))
+    assert verdict(wide, "mover") == ("unknown", "unknown")
+    assert (wide.violations, wide.unproven) == ((), ())
