@@ -37,11 +37,11 @@ def weight(name: str, value: float, spread: float = 0.0) -> onnx.TensorProto:
     return numpy_helper.from_array(values.astype(np.float32), name)
 
 
-def isolated_product() -> onnx.ModelProto:
+def isolated_product(op: str = "MatMul", **attributes: str) -> onnx.ModelProto:
     """Weights beyond FP16's range, so that this one product must stay in FP32; all around it is healthy."""
     nodes = [
         helper.make_node("Mul", ["x", "small"], ["s"], "shrink"),
-        helper.make_node("MatMul", ["s", "w"], ["p"], "product"),
+        helper.make_node(op, ["s", "w"], ["p"], "product", **attributes),
         helper.make_node("Transpose", ["p"], ["t"], "turn", perm=[1, 0]),
         helper.make_node("Relu", ["t"], ["u"], "bend"),
         helper.make_node("Transpose", ["u"], ["y"], "back", perm=[1, 0]),
@@ -83,6 +83,13 @@ def test_a_lone_product_gets_company_and_stays_fp32(tmp_path: Path) -> None:
     assert (joined["products"], joined["nodes"], joined["before"], joined["after"]) == (["product"], ["shrink"], 1, 0)
     again = fix(tmp_path / "m.onnx", samples(1.0), target="trt-10.9", plan=result.plan)
     assert again.to_json()["violations"] == []
+
+
+@needs_rtx
+def test_a_lone_einsum_gets_company_and_stays_fp32(tmp_path: Path) -> None:
+    result = fixed(tmp_path, isolated_product("Einsum", equation="ij,jk->ik"), "trt-10.9", scale=1.0)
+    joined = only(result.notes, NoteKind.PRODUCTS_JOINED).values
+    assert (joined["products"], joined["before"], joined["after"]) == (["product"], 1, 0)
 
 
 @needs_rtx

@@ -145,6 +145,8 @@ def _compare(
             continue
         if node.coverage == "folded" or node.precision in ("fp32", fmt.value, *_INTEGERS):
             continue
+        if evidence.strong and not node.compute:
+            continue  # it moves what those around it give, whose types are bound, and loses nothing by itself
         region = evidence.region_of(name) if node.coverage == "region-only" else None
         if node.precision == UNKNOWN:
             # Nothing shows a value that wide: where every boundary type in sight is narrow, the wish counts as broken.

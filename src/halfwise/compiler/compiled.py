@@ -14,15 +14,18 @@ from halfwise.compiler.attention_regions import Fp32Region, find_fp32_region, fu
 from halfwise.compiler.buildable import buildable, refused_nodes
 from halfwise.compiler.isolated_matmuls import companions, find_isolated_matmuls
 from halfwise.compiler.layers_evidence import NodeInfo
+from halfwise.compiler.layers_model import weight_size
 from halfwise.compiler.unbuilt_attention import unbuilt_attention
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.core.whole_files import scratch_folder
+from halfwise.model.ops import CONTROL_FLOW
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Adjusted, Adjustment, Decision
 from halfwise.precision.plan import PlannedNode
+from halfwise.precision.sites import Site
 from halfwise.precision.typed_onnx import write_typed
 
 if TYPE_CHECKING:
@@ -64,17 +67,27 @@ class Compiled(Adjusted):
 
 def node_infos(decision: Decision) -> tuple[NodeInfo, ...]:
     """The model's nodes as an audit takes them, with the types that the typed model states."""
-    assignment = decision.assignment
     return tuple(
         NodeInfo(
             name=site.name,
             op=site.op,
             outputs=tuple(value.name or "" for value in site.node.outputs),
-            compute=site.compute,
-            declared=next((f.value for v in site.node.outputs if (f := assignment.stored(v)) is not None), None),
+            compute=site.compute and site.op not in CONTROL_FLOW,
+            declared=_declared(decision, site),
+            weight=weight_size(site.node),
         )
         for site in decision.sites.all
     )
+
+
+def _declared(decision: Decision, site: Site) -> str | None:
+    """The type of what a node makes of real values; of one that makes none, and decides by some, what it takes."""
+    stored = decision.assignment.stored
+    if (made := next((fmt for value in site.node.outputs if (fmt := stored(value)) is not None), None)) is not None:
+        return made.value
+    if not site.compute or not site.free:
+        return None
+    return decision.formats.get(site.node, decision.sites.fmt).value
 
 
 def as_listed(decision: Decision, layers: Path) -> Compiled:

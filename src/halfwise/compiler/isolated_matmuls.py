@@ -18,6 +18,7 @@ from halfwise.search.cost import flops
 
 __all__ = ["companions", "find_isolated_matmuls"]
 
+_PRODUCTS = PRODUCTS | {"Einsum"}
 _MOST_MOVES = 4  # nodes that only move data, between the product and the next node of arithmetic
 
 
@@ -29,7 +30,7 @@ def find_isolated_matmuls(
     found = []
     for violation in violations:
         node = by_name.get(violation.node)
-        if node is None or node.op_type not in PRODUCTS or violation.got != sites.fmt.value:
+        if node is None or node.op_type not in _PRODUCTS or violation.got != sites.fmt.value:
             continue
         if not any(all(_is_wide(other, sites, formats) for other in path) for path in _paths(node, sites)):
             found.append(node)

@@ -10,18 +10,21 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from halfwise.emulation.profiles.kernel_set import CAST_STEPS, MORE_STEPS
+from halfwise.emulation.profiles.kernel_set import CAST_STEPS, MORE_STEPS, PRODUCT_STEPS
 
 __all__ = [
     "Place",
     "cast_count",
+    "chooses",
     "fused_attention",
     "hides_steps",
     "is_bookkeeping",
     "is_copy",
     "may_hold",
+    "multiplies",
     "narrow_operands",
     "place_of",
+    "shows",
     "steps",
     "sums_narrow",
     "tactic_math",
@@ -47,6 +50,8 @@ _BOOKKEEPING = frozenset(
     | {"ShapeHostToDevice", "ShapeDeviceToHost"}
 )
 _BOOKKEEPING_NAME = re.compile(r"^(?:init_hvar\^|adv_off\^|clp_|jmp_)")
+# Steps that give truth values or indices, or pick by them: what they take and what they give may differ in type.
+_CHOICES = frozenset({"And", "Eql", "Gtr", "Isin", "Isna", "Lt", "Not", "Or", "Sele", "Topk"})
 _COPIES = frozenset({"Move", "Mov", "Tran", "Tra", "Resh", "Res", "Repl", "Rep"})
 
 # The steps an operator can turn into. Only what was seen in kernels of TensorRT 10 or TensorRT-RTX.
@@ -58,7 +63,7 @@ _STEPS_OF = {
     "Exp": "Exp", "Log": "Log Log1", "Erf": "Erf", "Tanh": "Tanh Tan", "Sigmoid": "Sigm Silu", "Neg": "Neg",
     "Abs": "Abs", "Max": "Max", "Min": "Min", "Clip": "Max Min", "Relu": "Relu Max", "Where": "Sele", "Sin": "Sin",
     "Cos": "Cos", "CumSum": "Cums", "Resize": "Resi", "Gather": "Gath", "Concat": "Conc Con", "Slice": "Slic Sli",
-    "InstanceNormalization": "Inor", "GroupNormalization": "Gnor",
+    "Elu": "Elu", "InstanceNormalization": "Inor", "GroupNormalization": "Gnor",
 }  # fmt: skip
 
 
@@ -78,6 +83,11 @@ def cast_count(name: str) -> int:
 def hides_steps(name: str) -> bool:
     """Whether a name does not spell all steps of its kernel: casts may be among the others."""
     return steps(name)[-1:] == (MORE_STEPS,)
+
+
+def chooses(name: str) -> bool:
+    """Whether a name shows a step by which values change their type without a cast."""
+    return not _CHOICES.isdisjoint(steps(name))
 
 
 def is_copy(name: str) -> bool:
@@ -122,7 +132,18 @@ def may_hold(op: str, name: str) -> bool:
     """Whether an operator's steps stand in a kernel's name; where either does not tell its steps, it may."""
     spelled = steps(name)
     candidates = _STEPS_OF.get(op, "").split()
-    return not spelled or not candidates or hides_steps(name) or not set(candidates).isdisjoint(spelled)
+    return not spelled or not candidates or hides_steps(name) or shows(op, name)
+
+
+def multiplies(name: str) -> bool:
+    """Whether a kernel's name shows a matrix product or a convolution; one that spells no steps is named after it."""
+    spelled = steps(name)
+    return not spelled or not PRODUCT_STEPS.isdisjoint(spelled)
+
+
+def shows(op: str, name: str) -> bool:
+    """Whether a kernel's name spells a step of an operator."""
+    return not set(_STEPS_OF.get(op, "").split()).isdisjoint(steps(name))
 
 
 def narrow_operands(tactic: str) -> str | None:

@@ -4,52 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from halfwise.compiler.buildlog.layer_text import PARSER_LAYERS, fused_parts, is_cut, region_ends
-from halfwise.compiler.kernel_names import (
-    cast_count,
-    fused_attention,
-    hides_steps,
-    is_bookkeeping,
-    is_copy,
-    may_hold,
-    narrow_operands,
-    place_of,
-    tactic_math,
-)
+from halfwise.compiler.kernel_evidence import MIXED, UNKNOWN, Coverage, floats, in_kernel, of_product
+from halfwise.compiler.kernel_names import fused_attention, is_bookkeeping, is_copy, may_hold, shows
 from halfwise.compiler.layer_owners import LayerOwners
 from halfwise.compiler.layers_cost import is_reformat
-from halfwise.compiler.layers_fields import FLOATS, NARROW, QUANTISED, EngineLayers, Layer, LayerTensor
+from halfwise.compiler.layers_fields import FLOATS, NARROW, QUANTISED, EngineLayers, Layer
 from halfwise.core.notes import Note, NoteKind
-from halfwise.model.families import RECURRENT
+from halfwise.model.families import PRODUCTS, RECURRENT
 
 if TYPE_CHECKING:
     from halfwise.compiler.buildlog.report import LogReport
 
 __all__ = ["UNKNOWN", "Coverage", "Evidence", "NodeAudit", "NodeInfo", "nodes_from_log"]
 
-Coverage = Literal["exact", "mixed", "region-only", "folded", "unknown"]
-
-UNKNOWN = "unknown"
-MIXED = "mixed"
-
 # Layers that TensorRT adds of itself, so that their names are no nodes; and those that only move what a node moves.
 _ADDED_TYPES = frozenset({"ShapeHostToDevice", "ShapeDeviceToHost", "TrainStation", "Reformat"})
 _MOVING_TYPES = frozenset({"Shuffle", "Slice", "Concatenation", "Padding", "Shape", "NoOp", "Constant", "reshape"})
-
-# Operators that a compiler unrolls into loops whose kernels do not bear the node's name.
+_UNNAMED = frozenset({"Elu"})  # operators whose kernels name the nodes beside them, but not them
 
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """An ONNX node of the model that was built. `declared` is its output's type ("fp32") where that is known."""
+    """An ONNX node of the model that was built. `declared` is its output's type ("fp32") where that is known.
+
+    `weight`: the size of an FP32 constant that a product multiplies by; 0 where it has none.
+    """
 
     name: str
     op: str
     outputs: tuple[str, ...] = ()
     compute: bool = True
     declared: str | None = None
+    weight: int = 0
 
 
 @dataclass(frozen=True)
@@ -175,6 +164,11 @@ class Evidence:
         if self._log and self._log.structure.engines > 1:
             yield Note.of(NoteKind.LAST_ENGINE, engines=self._log.structure.engines)
 
+    @property
+    def strong(self) -> bool:
+        """Whether the build was bound to the types that the model states."""
+        return self._strong
+
     def declared(self, node: str) -> str | None:
         """The type that the model states, where the build was bound to it."""
         return self._declared.get(node) if self._strong else None
@@ -219,7 +213,7 @@ class Evidence:
         return [self._order[node] for part in fused_parts(name) if (node := self._owners.of_name(part)) in self._order]
 
     def float_types(self, region: Layer) -> set[str]:
-        return _floats((*region.inputs, *region.outputs))
+        return floats((*region.inputs, *region.outputs))
 
     def node(self, info: NodeInfo) -> NodeAudit:
         kernels = tuple(self._kernels.get(info.name, ()))
@@ -229,7 +223,10 @@ class Evidence:
         attention = next((fused for kernel in kernels if (fused := fused_attention(kernel.name))), None)
         # Long reductions come with kernels that only set counters: those say nothing of the node's type.
         telling = [kernel for kernel in kernels if _may_be_float(kernel)] or kernels
-        verdicts = [self._in_kernel(info, kernel) for kernel in telling]
+        declared = self.declared(info.name)
+        verdicts = [in_kernel(info.op, info.weight, declared, kernel) for kernel in telling]
+        if info.op in PRODUCTS and declared == "fp32":
+            verdicts = of_product(verdicts, telling)
         precisions = {precision for precision, _, _ in verdicts}
         coverages = {coverage for _, coverage, _ in verdicts}
         notes = list(dict.fromkeys(note for _, _, note in verdicts if note))
@@ -265,6 +262,8 @@ class Evidence:
         silent = sum(may_hold(info.op, layer.name) for layer in self._nameless)
         if silent:
             return found(UNKNOWN, "unknown", Note.of(NoteKind.NO_KERNEL_NAMED, count=silent))
+        if info.op in _UNNAMED and (showing := sum(shows(info.op, layer.name) for layer in self._working)):
+            return found(UNKNOWN, "unknown", Note.of(NoteKind.STEP_UNNAMED, count=showing))
         if self._partial and info.compute:
             return found(UNKNOWN, "unknown", Note.of(NoteKind.LIST_NOT_WHOLE))
         if any(layer.onnx_nodes for layer in self._working):
@@ -273,7 +272,7 @@ class Evidence:
 
     def _unrolled(self, info: NodeInfo) -> NodeAudit:
         """A recurrent operator: its kernels bear no name of it, so only the whole engine's types speak for it."""
-        types = _floats(tensor for layer in self._working for tensor in (*layer.inputs, *layer.outputs))
+        types = floats(tensor for layer in self._working for tensor in (*layer.inputs, *layer.outputs))
         declared = self.declared(info.name)
         precision: str = UNKNOWN
         coverage: Coverage = "unknown"
@@ -284,84 +283,9 @@ class Evidence:
             precision, coverage, note = declared, "mixed", Note.of(NoteKind.UNROLLED_AS_STATED)
         return NodeAudit(info.name, info.op, info.compute, precision, coverage, (), (note,))
 
-    def _in_kernel(self, info: NodeInfo, kernel: Layer) -> tuple[str, Coverage, Note | None]:
-        """Precision, coverage and note of a node in one kernel."""
-        reads = _floats((*kernel.inputs, *_sized(kernel.constants)))
-        writes = _floats(kernel.outputs)
-        if kernel.weights in FLOATS:
-            reads.add(kernel.weights)
-        types = reads | writes
-        declared = self.declared(info.name)
-        if not kernel.inputs and not kernel.outputs:
-            return UNKNOWN, "unknown", Note.of(NoteKind.KERNEL_UNTYPED)
-        if not types:
-            return self._not_float(kernel)
-        if any(tensor.dtype == UNKNOWN for tensor in (*kernel.inputs, *kernel.outputs)):
-            return UNKNOWN, "unknown", Note.of(NoteKind.KERNEL_PARTLY_TYPED, types=_named(types))
-        fused = fused_attention(kernel.name)
-        if fused:
-            return self._in_attention(fused, types, declared)
-        casts = cast_count(kernel.name)
-        operands = narrow_operands(kernel.tactic)
-        if operands is not None and types == {"fp32"}:
-            return MIXED, "mixed", Note.of(NoteKind.MULTIPLIES_NARROW, operands=operands, tactic=kernel.tactic)
-        hidden = hides_steps(kernel.name)
-        if len(types) == 1 and casts < 1 + (not hidden):  # one cast that is all cannot widen and narrow again
-            only = next(iter(types))
-            if declared in FLOATS and only != declared:
-                if hidden:
-                    return UNKNOWN, "unknown", Note.of(NoteKind.NAME_HIDES_STEPS, types=[only])
-                return only, "exact", Note.of(NoteKind.STATED_OTHERWISE, stated=declared, found=only)
-            math = tactic_math(kernel.tactic)
-            told = math and Note.of(NoteKind.TACTIC_MATH, operand=math.operand, accumulator=math.accumulator)
-            return only, "exact", told
-        if hidden and casts and declared in FLOATS:
-            told = Note.of(NoteKind.AS_MODEL_STATES_LONG, reads=_named(reads), writes=_named(writes))
-            return declared, "mixed", told
-        return self._beside_casts(place_of(info.op, kernel.name), declared, casts, reads, writes)
-
-    def _beside_casts(
-        self, place: str | None, declared: str | None, casts: int, reads: set[str], writes: set[str]
-    ) -> tuple[str, Coverage, Note]:
-        """The same in a kernel that reads and writes several types, by where its casts lie."""
-        types = reads | writes
-        if place == "before" and len(reads) == 1:
-            return next(iter(reads)), "exact", Note.of(NoteKind.BEFORE_CASTS)
-        if place == "after" and len(writes) == 1:
-            return next(iter(writes)), "exact", Note.of(NoteKind.AFTER_CASTS)
-        read, wrote = _named(reads), _named(writes)
-        if declared in FLOATS and declared in types and not casts:
-            return declared, "mixed", Note.of(NoteKind.AS_MODEL_STATES, reads=read, writes=wrote)
-        if declared in FLOATS and casts:
-            return declared, "mixed", Note.of(NoteKind.AS_MODEL_STATES_CASTS, reads=read, writes=wrote, casts=casts)
-        if place == "inside" and len(types) == 1 and casts == 2 and types != {"fp32"}:
-            return "fp32", "mixed", Note.of(NoteKind.BETWEEN_CASTS, reads=read, writes=wrote)
-        if casts:
-            return MIXED, "mixed", Note.of(NoteKind.CASTS_UNPLACED, reads=read, writes=wrote, casts=casts)
-        return MIXED, "mixed", Note.of(NoteKind.COMPUTES_UNSEEN, reads=read, writes=wrote)
-
-    def _not_float(self, kernel: Layer) -> tuple[str, Coverage, Note | None]:
-        types = {tensor.dtype for tensor in (*kernel.inputs, *kernel.outputs)} - {UNKNOWN}
-        if len(types) == 1:
-            return types.pop(), "exact", None
-        if types:
-            return MIXED, "mixed", Note.of(NoteKind.READS_AND_WRITES, types=_named(types))
-        return UNKNOWN, "unknown", Note.of(NoteKind.KERNEL_UNTYPED)
-
-    @staticmethod
-    def _in_attention(fused: str, types: set[str], declared: str | None) -> tuple[str, Coverage, Note]:
-        note = Note.of(NoteKind.IN_ATTENTION, kernel=fused, types=_named(types))
-        only = next(iter(types)) if len(types) == 1 else MIXED
-        return (UNKNOWN if declared in FLOATS and declared not in types else only), "mixed", note
-
-
-def _floats(tensors: Iterable[LayerTensor]) -> set[str]:
-    """The types that stand for real values, quantised ones too."""
-    return {tensor.dtype for tensor in tensors} & (FLOATS | QUANTISED)
-
 
 def _types_of(layer: Layer) -> set[str]:
-    return _floats((*layer.inputs, *layer.outputs)) | (
+    return floats((*layer.inputs, *layer.outputs)) | (
         {layer.weights} & (FLOATS | QUANTISED) if layer.weights else set()
     )
 
@@ -369,15 +293,6 @@ def _types_of(layer: Layer) -> set[str]:
 def _may_be_float(layer: Layer) -> bool:
     types = {tensor.dtype for tensor in (*layer.inputs, *layer.outputs)}
     return not types or bool(types & (FLOATS | QUANTISED | {UNKNOWN}))
-
-
-def _sized(constants: Sequence[LayerTensor]) -> tuple[LayerTensor, ...]:
-    """Constants but for single values: a matrix kernel's alpha and beta are Float whatever it computes in."""
-    return tuple(tensor for tensor in constants if any(size != 1 for size in tensor.shape))
-
-
-def _named(types: Iterable[str]) -> list[str]:
-    return sorted(types) or ["none"]
 
 
 def _cuts(text: str) -> Iterable[int]:

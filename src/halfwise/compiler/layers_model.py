@@ -7,13 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import onnx_ir as ir
+
 from halfwise.compiler.audit import NodeInfo
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.families import PRODUCTS
 
 if TYPE_CHECKING:
     from halfwise.compiler.buildlog.report import LogReport
 
-__all__ = ["compile_for_log", "nodes_of_model"]
+__all__ = ["compile_for_log", "nodes_of_model", "weight_size"]
+
+
+def weight_size(node: ir.Node) -> int:
+    """The size of the FP32 constant that a product multiplies by; 0 where it has none, or two."""
+    if node.op_type not in PRODUCTS:
+        return 0
+    weights = [weight for value in node.inputs[:2] if value is not None and (weight := value.const_value) is not None]
+    return int(weights[0].size) if len(weights) == 1 and weights[0].dtype is ir.DataType.FLOAT else 0
 
 
 def nodes_of_model(path: Path | str) -> tuple[NodeInfo, ...]:
@@ -33,6 +44,7 @@ def nodes_of_model(path: Path | str) -> tuple[NodeInfo, ...]:
                 outputs=tuple(out.name or "" for out in node.outputs),
                 compute=bool(formats) and not only_moves(node) and node.op_type not in CONTROL_FLOW,
                 declared=formats[0].value if formats else None,
+                weight=weight_size(node),
             )
         )
     return tuple(nodes)

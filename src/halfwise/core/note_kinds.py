@@ -300,6 +300,7 @@ class NoteKind(Enum):
     UNROLLED_ONE_TYPE, UNROLLED_AS_STATED = "unrolled-one-type", "unrolled-as-stated"
     KERNEL_UNTYPED, KERNEL_PARTLY_TYPED = "kernel-untyped", "kernel-partly-typed"
     NAME_HIDES_STEPS, AS_MODEL_STATES_LONG = "name-hides-steps", "as-model-states-long"
+    STEP_NOT_SHOWN, STEP_UNNAMED, WEIGHT_NARROWED = "step-not-shown", "step-unnamed", "weight-narrowed"
     MULTIPLIES_NARROW, STATED_OTHERWISE, TACTIC_MATH = "multiplies-narrow", "stated-otherwise", "tactic-math"
     BEFORE_CASTS, AFTER_CASTS, AS_MODEL_STATES = "before-casts", "after-casts", "as-model-states"
     AS_MODEL_STATES_CASTS, BETWEEN_CASTS, CASTS_UNPLACED = "as-model-states-casts", "between-casts", "casts-unplaced"

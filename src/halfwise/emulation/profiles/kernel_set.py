@@ -23,9 +23,9 @@ from halfwise.model.families import PRODUCTS
 from halfwise.model.moving import only_moves
 from halfwise.precision.sites import Sites
 
-__all__ = ["CAST_STEPS", "MORE_STEPS", "EngineKernel", "KernelSet"]
+__all__ = ["CAST_STEPS", "MORE_STEPS", "PRODUCT_STEPS", "EngineKernel", "KernelSet"]
 
-_PRODUCT_STEPS = frozenset({"Fc", "Gemm", "Corr", "Conv", "Deco"})
+PRODUCT_STEPS = frozenset({"Fc", "Gemm", "Corr", "Conv", "Deco"})
 _NORMS = frozenset({"LayerNormalization", "RMSNormalization"})
 _ROOTS = frozenset({"Sqrt", "Sqr"})
 CAST_STEPS = frozenset({"Cast", "Cas"})
@@ -137,7 +137,7 @@ def _epilogues(kernel: EngineKernel, members: Members) -> Iterator[Fusion]:
 
 def _adds_to_product(steps: tuple[str, ...]) -> bool:
     """Whether every product that a name spells is followed by a sum at once."""
-    behind = [steps[i + 1 : i + 2] for i, step in enumerate(steps) if step in _PRODUCT_STEPS]
+    behind = [steps[i + 1 : i + 2] for i, step in enumerate(steps) if step in PRODUCT_STEPS]
     return bool(behind) and all(step == ("Add",) for step in behind)
 
 
