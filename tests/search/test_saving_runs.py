@@ -61,6 +61,13 @@ def test_a_later_search_has_runs_of_its_own() -> None:
     assert counter.spent(2)
 
 
+def test_a_later_search_of_a_short_job_is_short() -> None:
+    counter = RunCounter(saving=12)
+    counter.add(20.0)
+    counter.search_later()
+    assert counter.saving == 32.0
+
+
 def test_a_later_search_takes_none_from_what_is_left() -> None:
     counter = RunCounter(saving=100.0)
     counter.search_later()

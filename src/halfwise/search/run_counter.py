@@ -55,7 +55,7 @@ class RunCounter:
         self.looks = False
         self.later = MOST_LATER
         self.a_pass = 1
-        self._later = 0.0  # passes, by a search that came later
+        self._extended = 0.0  # passes that may be spent in all, since a later search began
         self._own = 0.0  # run by this job, and not known to have been counted before
         self._verdict = self._overflows = self._answer = self._larger = 0.0
 
@@ -88,9 +88,10 @@ class RunCounter:
         self.found_at = None
 
     def search_later(self) -> None:
-        """It was good enough for all but who judges from now on, too: what others spent is not spent for them."""
+        """It was good enough for all but who judges from now on, too: what others spent is not spent for them. A job
+        that may save with few runs stays short."""
         self.search()
-        self._later = self.passes(self.a_pass) + SAVING_RUNS_LATER
+        self._extended = self.passes(self.a_pass) + min(SAVING_RUNS_LATER, self.most_passes)
 
     def expect(self, later: int) -> None:
         """So many searches may come later than the one that begins."""
@@ -118,7 +119,7 @@ class RunCounter:
     @property
     def saving(self) -> float:
         """The passes after which a job ends that saves nodes, those of the verdict among them."""
-        return max(self.most_passes, self._later)
+        return max(self.most_passes, self._extended)
 
     def spent(self, samples: int, more: float = 0.0) -> bool:
         """Or would be, after so many executions more."""
