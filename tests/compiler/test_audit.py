@@ -213,6 +213,13 @@ def test_an_engine_without_fp16_is_told_as_such() -> None:
     assert kinds(result.notes) == [NoteKind.NOTHING_IN_FP16]
 
 
+def test_fp16_that_begins_and_ends_within_its_kernel_is_not_called_missing() -> None:
+    model = (NodeInfo("a", "Exp", declared="fp16"),)
+    for name, told in (("__myl_CastExpCast_myl0_0", []), ("__myl_Exp_myl0_0", [NoteKind.NOTHING_IN_FP16])):
+        layers = engine(kernel(name, "Float", "Float", Metadata="[ONNX Layer: a]"), key="I/O Tensors")
+        assert kinds(audit(layers, None, model).notes) == told
+
+
 @pytest.mark.parametrize(
     ("tactic", "operands"),
     [

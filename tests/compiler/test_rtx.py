@@ -156,6 +156,16 @@ def test_a_profile_that_does_not_fit_is_refused(tmp_path: Path, profiles: Any, s
 
 
 @needs_rtx
+def test_a_table_of_one_row_may_hold_a_shape(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Reshape", ["shape", "flat"], ["s"]), helper.make_node("Reshape", ["x", "s"], ["r"])]
+    inputs = {"x": (HALF, [4, 4]), "shape": (INT64, [1, 2])}
+    nodes.append(helper.make_node("Relu", ["r"], ["y"]))
+    model = save(tmp_path / "m.onnx", nodes, inputs, ["a", "b"], {"flat": np.array([-1])})
+    samples = [{"x": np.zeros((4, 4), np.float16), "shape": np.array([[rows, 16 // rows]])} for rows in (2, 4)]
+    assert rtx.build(model, profiles=profiles_from_samples(samples)).kernels
+
+
+@needs_rtx
 def test_an_input_that_holds_a_shape_is_profiled_by_its_values(tmp_path: Path, says: Says) -> None:
     nodes = [helper.make_node("Reshape", ["x", "shape"], ["r"]), helper.make_node("Relu", ["r"], ["y"])]
     inputs = {"x": (HALF, [4, 4]), "shape": (INT64, [2])}
@@ -292,7 +302,7 @@ def test_the_usual_shapes_are_those_of_one_sample() -> None:
 
 
 def test_values_are_kept_for_small_integer_inputs_only() -> None:
-    rest = {"ids": np.zeros((1, 4), np.int64), "f": np.ones(2, np.float32)}
+    rest = {"ids": np.zeros((1, 65), np.int64), "f": np.ones(2, np.float32)}
     samples = [
         {"shape": np.array([2, 8]), "count": np.array(3), **rest},
         {"shape": np.array([4, 4]), "count": np.array(1), **rest},

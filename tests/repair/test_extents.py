@@ -11,6 +11,8 @@ from onnx import TensorProto
 from halfwise.model.model import load
 from halfwise.model.patterns.view import View
 from halfwise.repair.extents import Extents, Size
+from halfwise.repair.rule import Ranges
+from halfwise.repair.scale_ends import flow_of
 from tests.models.build import Shape, model, node, value, weight
 
 _B, _S = Size(1, ("b",)), Size(1, ("s",))
@@ -97,3 +99,13 @@ def test_an_output_called_as_an_input_may_have_another_size() -> None:
     found = _extents([*nodes, node("Relu", "x", "kept"), node("Neg", "kept", "z")],
                      outputs=(("y", ("b", "s", 6)), ("z", None)), twice=[1, 2, 1])  # fmt: skip
     assert found["kept"] == [_B, _S, Size(6)] and found["y"] is not None and found["y"][1] != _S
+
+
+def test_they_are_worked_out_once_for_one_model() -> None:
+    """One walk is made for each choice of ends, by each rule: on 1,900 small nodes this was a sixth of the time."""
+    nodes = [node("MatMul", "x w", "h"), node("Exp", "h", "y")]
+    proto = model(nodes, [value("x", shape=(4, 8))], [value("y", shape=(4, 8))], [weight("w", np.eye(8, dtype="f4"))])
+    loaded, ranges = load(proto), Ranges(high={"x": 1.0, "h": 1e6, "y": 1.0})
+    flows = [flow_of(loaded, ranges), flow_of(loaded, ranges, rounds=True)]
+    assert len({id(each.extents) for each in flows}) == 1
+    assert flow_of(load(proto), ranges).extents is not flows[0].extents

@@ -46,6 +46,8 @@ def masked(*steps: str, value: float = -1e9, sink: str = "Softmax") -> ScanResul
             mask = graph.op("Mul", [graph.op("Sub", [flag, graph.number(1.0)], ""), mask], "/mask")
         elif step == "unsqueeze":
             mask = graph.op("Unsqueeze", [mask, graph.number([0], np.int64)], "")
+        elif step == "joined":
+            mask = graph.op("Min", [mask, graph.number(np.triu(np.full((4, 4), value), 1))], "/joined")
         elif step == "add":
             scores = graph.op("Add", [scores, mask], "/attn")
         elif step == "sub":
@@ -74,6 +76,8 @@ def masked(*steps: str, value: float = -1e9, sink: str = "Softmax") -> ScanResul
         (["(1 - m) *", "sub"], 1e30, "HW111"),
         (["(1 - m) *", "add", "halve"], -1e9, "HW111"),
         (["causal"], -1e9, "HW111"),
+        (["(1 - m) *", "joined", "add"], -3.4028235e38, "HW111"),
+        (["(1 - m) *", "joined", "add", "scale"], -3.4028235e38, "HW112"),
         (["where"], -1e9, "HW113"),
         (["where", "halve"], -1e9, "HW113"),
         (["where", "scale"], -1e9, "HW112"),

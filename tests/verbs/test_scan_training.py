@@ -38,6 +38,15 @@ def test_large_weights_need_weight_decay() -> None:
     assert advice(conv(1e6, "relu")) == {NoteKind.TRAIN_MORE_DECAY: ["w"]}
 
 
+def test_training_does_not_move_constants_of_the_program() -> None:
+    """What stands for padding, 1,123,581,321 in TimesFM, is written in the code; so is what fills a table."""
+    sentinels = [weight("w", np.float32(1123581321.0)), weight("v", np.full((3, 4), 1e6, np.float32))]
+    nodes = [node("Sub", "x w", "h"), node("MatMul", "h v", "y")]
+    built = model(nodes, [value("x", shape=(2, 3))], [value("y", shape=None)], sentinels)
+    assert [finding.rule for finding in scan(built).findings if finding.rule == "HW104"] == ["HW104", "HW104"]
+    assert advice(built) == {}
+
+
 def test_the_layers_are_named() -> None:
     first, *_ = advice(cnn_tiny_weights("tensors").model).values()
     assert first[:2] == ["stages.0.shrink.weight", "stages.1.shrink.weight"]

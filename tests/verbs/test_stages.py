@@ -204,16 +204,6 @@ def test_what_all_scopes_have_in_common_counts_for_nothing() -> None:
     assert labels_of(proto, depth=2) == ["body.conv", "head"]
 
 
-def test_the_metadata_of_pytorchs_exporter_tells_modules() -> None:
-    nodes = [node("Relu", "x", "a", name="node_relu"), node("Sigmoid", "a", "y", name="node_sigmoid")]
-    proto = model(nodes, [value("x")], [value("y")])
-    for each, scopes in zip(proto.graph.node, (["", "body", "body.act", "relu"], ["", "head", "sigmoid"]), strict=True):
-        each.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=repr(scopes))
-    assert labels_of(proto, 2) == ["body.act", "head"]
-    proto.graph.node[0].metadata_props[0].value = "[[[ not a list"
-    assert labels_of(proto) == ["(root)", "head"] or labels_of(proto)[0] == "(root)"
-
-
 def test_unnamed_nodes_are_placed_by_their_results_and_plain_names_by_their_weights() -> None:
     nodes = [node("Relu", "x", "/body/Relu_output_0", name=""), node("Sigmoid", "/body/Relu_output_0", "y", name="")]
     assert labels_of(model(nodes, [value("x")], [value("y")]))[0] == "body"

@@ -191,7 +191,7 @@ def _usual(samples: Sequence[Mapping[str, NDArray[Any]]]) -> int:
 def _values(arrays: Sequence[NDArray[Any]], usual: int) -> tuple[Shape, Shape, Shape] | None:
     first = arrays[0]
     same_shape = len({array.shape for array in arrays}) == 1
-    if not same_shape or first.ndim > 1 or first.size > _MOST_SHAPE_VALUES or first.dtype.kind not in "iu":
+    if not same_shape or first.size > _MOST_SHAPE_VALUES or first.dtype.kind not in "iu":
         return None
     return _range_of([tuple(int(value) for value in array.reshape(-1)) for array in arrays], usual)
 

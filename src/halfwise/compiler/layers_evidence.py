@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from halfwise.compiler.buildlog.layer_text import PARSER_LAYERS, fused_parts, is_cut, region_ends
 from halfwise.compiler.kernel_evidence import MIXED, UNKNOWN, Coverage, floats, in_kernel, of_product
-from halfwise.compiler.kernel_names import fused_attention, is_bookkeeping, is_copy, may_hold, shows
+from halfwise.compiler.kernel_names import cast_count, fused_attention, is_bookkeeping, is_copy, may_hold, shows
 from halfwise.compiler.layer_owners import LayerOwners
 from halfwise.compiler.layers_cost import is_reformat
 from halfwise.compiler.layers_fields import FLOATS, NARROW, QUANTISED, EngineLayers, Layer
@@ -159,10 +159,15 @@ class Evidence:
             yield Note.of(NoteKind.NAMES_ONLY)
         if self.foreign_types:
             yield Note.of(NoteKind.OTHER_MODEL)
-        if self._types == {"fp32"}:
+        if self._types == {"fp32"} and not self._casts_inside():
             yield Note.of(NoteKind.NOTHING_IN_FP16)
         if self._log and self._log.structure.engines > 1:
             yield Note.of(NoteKind.LAST_ENGINE, engines=self._log.structure.engines)
+
+    def _casts_inside(self) -> bool:
+        """Whether a kernel of a node that the model states as narrow casts: FP16 may begin and end within it."""
+        stated = [name for name in self._kernels if self.declared(name) in NARROW]
+        return any(cast_count(kernel.name) for name in stated for kernel in self._kernels[name])
 
     @property
     def strong(self) -> bool:

@@ -202,8 +202,10 @@ class _Writing:
         return ("sh", str(command)) if command is not None else ()
 
     def _values(self) -> tuple[InputShape, ...]:
-        """The small integer inputs, with the values that the samples have: some may hold a shape."""
-        return tuple(InputShape(name, *p.values) for name, p in self.profiles.items() if p.values)
+        """The small integer inputs, with the values of the samples: some may hold a shape, of tables those that do."""
+        inputs = {value.name: value for value in self.decision.sites.model.graph.inputs if holds_shape(value)}
+        rows = [(name, each) for name, each in self.profiles.items() if len(each.opt) < 2 or name in inputs]
+        return tuple(InputShape(name, *each.values) for name, each in rows if each.values)
 
     def _told_shapes(self) -> tuple[InputShape, ...]:
         """What trtexec is told: the shapes of open inputs, and in the same way the values of those that hold one."""

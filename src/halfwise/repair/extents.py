@@ -10,12 +10,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import onnx_ir as ir
 
 from halfwise.model.patterns.view import View, attribute
 
-__all__ = ["Extents", "Size", "Sizes", "whole_numbers"]
+__all__ = ["Extents", "Size", "Sizes", "extents_of", "whole_numbers"]
 
 _BROADCAST = frozenset("Add Sub Mul Div Pow Max Min Sum Mean Where And Or Equal Less Greater".split())
 _DEPTH = 24  # of nodes that compute a shape
@@ -191,6 +192,15 @@ class Extents:
             numbers = {each for each in sizes if each is not None and not each.names}
             if len(sizes) == 1 or len(numbers) == 1:
                 self._tell(made[len(made) - behind - place], (numbers or sizes).pop())
+
+
+def extents_of(view: View, known: dict[Any, Any]) -> Extents:
+    """Worked out once for all who share `known`; they hang on the model alone."""
+    key = (Extents, view.model)
+    if key not in known:
+        known[key] = Extents(view)
+    found: Extents = known[key]
+    return found
 
 
 def whole_numbers(sizes: Sizes | None) -> list[int] | None:

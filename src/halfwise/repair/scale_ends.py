@@ -10,6 +10,8 @@ import onnx_ir as ir
 
 from halfwise.model.families import QUANTISERS, STEPS
 from halfwise.model.model import Model
+from halfwise.model.patterns.view import View
+from halfwise.repair.extents import Extents, extents_of
 from halfwise.repair.graph_edit import is_constant
 from halfwise.repair.rule import Ranges
 from halfwise.repair.scale_atoms import PINNED, Bools, Weights
@@ -27,7 +29,9 @@ def plain_flow(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFl
     """With no factor put in front of any node; several rules ask for it, and change nothing of it."""
     key = (ScaleFlow, model, rounds)
     if key not in ranges.known:
-        ranges.known[key] = ScaleFlow(model, replace(ranges, known={}), rounds=rounds)  # which it would keep alive
+        extents_of(View(model), ranges.known)
+        own = {k: each for k, each in ranges.known.items() if isinstance(each, Extents)}  # else it would hold itself
+        ranges.known[key] = ScaleFlow(model, replace(ranges, known=own), rounds=rounds)
     found: ScaleFlow = ranges.known[key]
     return found
 

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from halfwise.model.model import Model
 from halfwise.model.patterns.view import View
-from halfwise.repair.extents import Extents
+from halfwise.repair.extents import extents_of
 from halfwise.repair.graph_edit import is_constant, whole
 from halfwise.repair.rule import Ranges
 from halfwise.repair.scale_atoms import PINNED, Atoms, Floats, Ints, Weights
@@ -32,7 +32,7 @@ class ScaleWalk:
         self.model = model
         self.view = View(model)
         self.ranges = ranges
-        self.extents = Extents(self.view)
+        self.extents = extents_of(self.view, ranges.known)
         self.atoms = Atoms()
         self.layouts: dict[ir.Value, Layout] = {}
         self.weights: list[Weights] = []

@@ -178,7 +178,7 @@ def _measured(planned: PlannedNode, ratio: float | None) -> str:
     if ratio is None:
         return "Not tested individually." if planned.why is Reason.UNPROVEN else _sentence(planned.measured)
     if math.isinf(ratio):
-        return "Measured: reverted to FP16 by itself, the outputs are no longer finite."
+        return "Measured: reverted to FP16 by itself, the outputs are not finite, or of another shape."
     if ratio > 1:
         return f"Measured: reverted to FP16 by itself, the error is {factor(ratio)} the allowed one."
     words = ", too near for unseen inputs" if ratio >= NEAR else "; with others reverted, too, it is too large"

@@ -19,6 +19,7 @@ _SINKS = frozenset({
     "ReduceLogSumExp",
 })  # fmt: skip
 _SOFT = frozenset({"Softmax", "LogSoftmax", "Attention", "ReduceLogSumExp"})
+_PICKS = {"Min": -1, "Max": 1}  # element by element, and the sign of what wins
 
 
 @dataclass
@@ -54,11 +55,13 @@ def _passed(view: View, node: ir.Node, loads: list[dict[int, int]], masks: list[
     """What a node's outputs carry on; marks the masks that it adds, chooses, combines or ends."""
     op = node.op_type
     together = {index: sign for load in loads for index, sign in load.items()}
+    if not node.domain and op in _PICKS and not any(_ends(masks[index]) for index in together):
+        return {index: sign for index, sign in together.items() if sign == _PICKS[op]}  # masks joined into one
     if node.domain or op in _SINKS:
         for index, sign in together.items():
             # What is added to make a softmax ignore an element is negative; a large positive number is a mistake.
             mask = masks[index]
-            if mask.added or mask.chosen or mask.combined:
+            if _ends(mask):
                 mask.reached |= bool(node.domain) or op not in _SOFT or sign < 0
         return {}
     if op == "Where":
@@ -83,6 +86,11 @@ def _passed(view: View, node: ir.Node, loads: list[dict[int, int]], masks: list[
     if op == "Neg":
         return _flipped(together)
     return loads[0] if op in MOVES and op != "Concat" else together if op == "Concat" else {}
+
+
+def _ends(mask: Mask) -> bool:
+    """Whether it has met what it masks: a choice among these is where it ends."""
+    return bool(mask.added or mask.chosen or mask.combined)
 
 
 def _multiplied(view: View, node: ir.Node, loads: list[dict[int, int]], masks: list[Mask]) -> dict[int, int]:

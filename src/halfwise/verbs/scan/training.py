@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from halfwise.core.finding import Finding
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.elements import Elements
 from halfwise.model.families import NORMS, PRODUCTS
 from halfwise.model.model import Model
 from halfwise.model.moving import Move, movers
@@ -22,19 +23,27 @@ _PASSED = movers(Move.SHAPE | Move.ORDER | Move.CAST) | {"Add"}
 _NORM_OPERATORS = {*NORMS, "BatchNormalization"}
 _NORM_KINDS = frozenset({"layernorm", "rmsnorm", "instancenorm", "groupnorm"})
 _TINY, _HUGE = frozenset({"HW102", "HW103"}), frozenset({"HW104"})
+_WEIGHTS = _TINY | _HUGE
 
 
 def training_advice(findings: Sequence[Finding], patterns: Sequence[Pattern], model: Model | None) -> tuple[Note, ...]:
     """Each note names its layers; `model` is None for a checkpoint, whose layers nobody knows to be connected."""
     named: dict[str, list[str]] = {}
-    scales = {value.name for value in model.initializers() if is_scale(value)} if model is not None else set()
+    weights = {value.name: value for value in model.initializers()} if model is not None else {}
     for finding in findings:
-        if finding.where.name in scales:  # of what it was calibrated on
+        if finding.rule in _WEIGHTS and (value := weights.get(finding.where.name)) is not None and _untrained(value):
             continue
         for place in finding.numbers.get("nodes", ()) or (finding.where.name,):
             named.setdefault(finding.rule, []).append(str(place))
     advised = [advice(_unique(named[rule])) for rule, advice in _ADVICE.items() if rule in named]
     return (*_weights(named, patterns, model), *_norms(named, patterns, model), *advised)
+
+
+def _untrained(value: ir.Value) -> bool:
+    """Scales, which calibration makes, and constants of the program: one number, whatever their shape."""
+    tensor = value.const_value
+    window = next(Elements(tensor).windows(), None) if tensor is not None else None
+    return is_scale(value) or (window is not None and bool((window == window.flat[0]).all()))
 
 
 def _weights(named: Mapping[str, list[str]], patterns: Sequence[Pattern], model: Model | None) -> Iterator[Note]:

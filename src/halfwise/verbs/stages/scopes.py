@@ -14,6 +14,7 @@ __all__ = ["Scope", "spoken", "stage_labels"]
 Scope = tuple[str, ...]  # the modules called on the way, outermost first; empty for the model's own code
 
 _DYNAMO = "pkg.torch.onnx.name_scopes"
+_NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # what PyTorch writes of a node that it added by itself
 _MADE_UP = "node_of_"  # how a node without a name is called: after its first output
 _PARAMETER = re.compile(r"[A-Za-z_]\w*(\.\w+)+")  # such as head.cls_preds.0.weight
 
@@ -55,7 +56,7 @@ def _from_dynamo(listed: str) -> Scope:
     parts: list[str] = []
     before = ""
     for name in names[:-1]:
-        if name:
+        if name and name != _NO_MODULE:
             parts.append(name.removeprefix(f"{before}.") if before else name)
             before = name
     return tuple(parts)
