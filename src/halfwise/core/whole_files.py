@@ -253,7 +253,8 @@ def _is_inside(folder: Path, name: object) -> bool:
 
 
 def write_text(path: Path, text: str, errors: str = "strict") -> None:
-    with WholeFiles() as files:
+    """Write the file whole, with the folder that it is to lie in."""
+    with WholeFiles(path.parent) as files:
         files.text(path, text, errors)
 
 
