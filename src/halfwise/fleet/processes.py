@@ -71,38 +71,38 @@ def run_here(tasks: Sequence[Task], verb: Verb, limits: Limits, report: Report, 
         return
     started = forked(("halfwise.fleet.preload", verb.__module__))
     needs = [task.memory for task in tasks]
-    running: list[Place] = []
+    running: dict[int, Place] = {}  # by index; one that begins again is in it at once, so that it is stopped, too
     slots = _slots(min(limits.processes, len(tasks)))
     try:
         while waiting or running:
-            while (index := _next(tasks, needs, waiting, running, limits)) is not None:
+            while (index := _next(tasks, needs, waiting, list(running.values()), limits)) is not None:
                 waiting.remove(index)
-                cores = next(each for each in slots if all(place.cores is not each for place in running))
-                running.append(_start(started, index, tasks[index], verb, cores))
-            shown(running, len(waiting))
+                cores = next(each for each in slots if all(place.cores is not each for place in running.values()))
+                running[index] = _start(started, index, tasks[index], verb, cores)
+            shown(list(running.values()), len(waiting))
             codes = started.ended(_TICK_S)
-            left = []
-            for place in map(_measured, running):
+            for index, place in [(index, _measured(place)) for index, place in running.items()]:
+                running[index] = place
                 if (spared := _without_its_end(place, codes)) is not None:
-                    left.append(replace(place, task=spared, process=_process(started, spared, verb, place.cores)))
+                    process = _process(started, spared, verb, place.cores)
+                    running[index] = replace(place, task=spared, process=process)
                     continue
                 outcome = _outcome(place, codes)
                 if outcome is None:
-                    left.append(place)
                     continue
                 if place.process not in codes:
                     _stop(started, place)
+                del running[index]
                 with suppress(OSError):
                     Path(place.task.order.folder, CALL).unlink()
-                report(place.index, outcome)
-            running = left
-            if len(running) > 1 and sum(place.bytes for place in running) > limits.memory:
-                last = running.pop()  # it begins anew when the others leave it room
+                report(index, outcome)
+            if len(running) > 1 and sum(place.bytes for place in running.values()) > limits.memory:
+                index, last = running.popitem()  # it begins anew when the others leave it room
                 _stop(started, last)
-                needs[last.index] = max(needs[last.index], round(_SPARE * last.peak_bytes))
-                waiting.insert(0, last.index)
+                needs[index] = max(needs[index], round(_SPARE * last.peak_bytes))
+                waiting.insert(0, index)
     finally:
-        for place in running:
+        for place in running.values():
             _stop(started, place)
 
 

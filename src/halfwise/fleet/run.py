@@ -32,24 +32,29 @@ _SPARE = 1.2  # of what it took last time
 
 @dataclass(frozen=True, repr=False)
 class FleetRun(Documented):
-    """The end of a run. `results` are in the order of the jobs, `folder` is that of the store."""
+    """The end of a run. `results` are in the order of the jobs, `folder` is that of the store.
+
+    Of a run that has not `ended`, jobs are missing: it goes on, or was interrupted or killed.
+    """
 
     folder: Path
     id: int
     results: tuple[Result, ...]
     reused: int
     changes: tuple[Change, ...]
+    ended: bool = True
 
     @property
     def good(self) -> bool:
-        return all(result.good for result in self.results)
+        return self.ended and all(result.good for result in self.results)
 
     @property
     def told(self) -> str:
         """How many jobs are good, and how many of them with a caution."""
         good, wary = sum(result.good for result in self.results), sum(result.wary for result in self.results)
         with_caution = f" ({wary:,} with a caution)" if wary else ""
-        return f"{good:,} of {counted(len(self.results), 'job')} good{with_caution}"
+        left = "" if self.ended else "; the run has not ended"
+        return f"{good:,} of {counted(len(self.results), 'job')} good{with_caution}{left}"
 
     def summary(self) -> Summary:
         """Every job."""
@@ -60,6 +65,7 @@ class FleetRun(Documented):
             status="good" if self.good else "bad",
             results=str(self.folder),
             run=self.id,
+            ended=self.ended,
             reused=self.reused,
             jobs=[job_record(result) for result in self.results],
             changes=[

@@ -168,8 +168,8 @@ def audit(
     """Show the precision that each ONNX node ran in, and whether a plan was kept.
 
     `source` is an engine's inspector JSON, a layer dump, a verbose build log, or an ONNX model to compile here (with
-    TensorRT-RTX, on these `inputs`). `model` is the ONNX model that the engine was built from. Without a plan, FP32 that
-    a typed model states counts: its nodes that ran otherwise are violations.
+    TensorRT-RTX, on these `inputs`). `model` is the ONNX model that the engine was built from. Without a plan, FP32
+    that a typed model states counts: its nodes that ran otherwise are violations.
     """
     stated = Target.parse(target) if target is not None else None
     asked = _kept(Path(plan)) if plan is not None else None
