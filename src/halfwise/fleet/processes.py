@@ -13,13 +13,15 @@ from halfwise.core.child.black_box import BlackBox
 from halfwise.core.child.forks import Processes
 from halfwise.core.child.kept import forked
 from halfwise.core.child.process import Ended, log_tail
+from halfwise.core.control_groups import memory_left
 from halfwise.fleet.outcome import LOG, Outcome, ended
 from halfwise.fleet.work import CALL, Order, Verb
 
-__all__ = ["Limits", "Place", "Task", "cores_here", "memory_here", "name_of", "run_here"]
+__all__ = ["Limits", "Place", "Task", "memory_here", "name_of", "run_here"]
 
 _TICK_S = 0.1
 _KEPT_BACK = 0.8  # of the free memory that a fleet takes where nothing else is said
+_UNKNOWN = 10 << 30  # bytes, where the system does not say what is free
 _STOP_S = 10.0  # within which a killed process is gone
 _SPARE = 1.2  # of what a job held when it was stopped for others
 
@@ -110,18 +112,10 @@ def name_of(verb: Verb) -> str:
     return f"{verb.__module__}:{verb.__qualname__}"
 
 
-def cores_here() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def memory_here() -> int:
     """Bytes that a fleet may take: most of what is free, or of what a container allows."""
-    free = [_field(Path("/proc/meminfo"), "MemAvailable:")]
-    with suppress(OSError, ValueError):
-        most = int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii"))
-        free.append(most - int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii")))
-    known = [each for each in free if each > 0]
-    return round(_KEPT_BACK * min(known)) if known else 8 << 30
+    free = _field(Path("/proc/meminfo"), "MemAvailable:") or _UNKNOWN
+    return round(_KEPT_BACK * min(free, memory_left()))
 
 
 def _slots(processes: int) -> list[tuple[int, ...]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from halfwise._version import __version__
+from halfwise.core.cores import cores_here
 from halfwise.core.document import Documented
 from halfwise.core.errors import InputError
 from halfwise.core.summary import Summary
@@ -17,7 +18,7 @@ from halfwise.fleet.contents import Contents
 from halfwise.fleet.document import ChangeRecord, FleetDocument, job_record, job_table
 from halfwise.fleet.jobs import Job, jobs_of, key_of
 from halfwise.fleet.outcome import Outcome
-from halfwise.fleet.processes import Limits, Place, Task, cores_here, memory_here, run_here
+from halfwise.fleet.processes import Limits, Place, Task, memory_here, run_here
 from halfwise.fleet.settings import Settings
 from halfwise.fleet.sources import sources_of
 from halfwise.fleet.store import Result, Store
