@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -19,7 +20,7 @@ from halfwise.core.child import kept
 from halfwise.core.child.arrays import read_arrays, write_arrays
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.child.worker import ChildDied, ChildFailed, Worker, call
-from halfwise.core.errors import InputError, MissingBackend
+from halfwise.core.errors import InputError, MissingBackend, NoRoom
 from tests.support.says import Says
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups are POSIX")
@@ -44,6 +45,12 @@ def misbehave(request: Request) -> Answer:
         raise MissingBackend("no library")
     if how == "input":
         raise InputError("no such input")
+    if how == "disk":
+        raise OSError(28, "No space left on device")
+    if how == "disk of a file":
+        raise OSError(28, "No space left on device", "/small/engine")
+    if how == "answer":
+        return Answer({}, [{"y": np.broadcast_to(np.zeros(1), (1 << 50,))}])
     if how == "memory":
         raise MemoryError("no room")
     if how == "exit":
@@ -194,6 +201,29 @@ def test_a_function_that_fails_says_why_and_its_child_lives(
         worker.ask(here("misbehave"), {"how": how}, time_limit_s=LIMIT)
     assert str(caught.value) == told
     assert worker.ask(here("double"), {}, time_limit_s=LIMIT).data["pid"] == before
+
+
+@pytest.mark.parametrize("how", ["disk", "disk of a file"])
+def test_a_full_disk_in_the_child_is_told_as_here(
+    worker: Worker, how: str, says: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What, where, and what to do; the child lives."""
+    with says.raises(NoRoom):
+        worker.ask(here("misbehave"), {"how": how}, time_limit_s=LIMIT)
+    assert worker.ask(here("double"), {"by": 3}, [{"x": np.ones(2)}], time_limit_s=LIMIT).data
+
+
+def test_an_answer_that_the_disk_cannot_take_is_told(worker: Worker) -> None:
+    with pytest.raises(NoRoom, match=r"^no room .*TMPDIR\): it takes 9.01e\+06 GB, and .* are left; make room, or"):
+        worker.ask(here("misbehave"), {"how": "answer"}, time_limit_s=LIMIT)
+
+
+def test_a_request_that_the_disk_cannot_take_is_told(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=3_000_000))
+    with says.raises(NoRoom):
+        worker.ask(here("double"), {}, [{"x": np.zeros(1_000_000)}], time_limit_s=LIMIT)
 
 
 @pytest.mark.parametrize("function", ["no_such_module:f", "json:no_such_function"])

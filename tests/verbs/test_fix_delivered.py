@@ -18,6 +18,7 @@ from halfwise.backends.as_written import NoKernel, run_as_written
 from halfwise.backends.backend import BackendFailure
 from halfwise.core.child.process import Ended
 from halfwise.core.child.worker import ChildDied, ChildFailed
+from halfwise.core.errors import NoRoom
 from halfwise.core.notes import NoteKind
 from halfwise.emulation.ort import Session
 from halfwise.report.answer import way_out
@@ -246,7 +247,7 @@ _KILLED = Ended(-int(getattr(signal, "SIGKILL", 9)), 1.0, 60.0, False)
     "lack",
     [
         ChildFailed("pthread_create failed, error code: 11 error msg: Resource temporarily unavailable"),
-        ChildFailed(f"OSError: {_FULL}"),
+        NoRoom("no room for a temporary file in /tmp (TMPDIR): it takes 2 GB, and 1 GB are left"),
         ChildFailed("MemoryError: bad allocation"),
         ChildDied(_KILLED, ()),
         _FULL,
@@ -262,7 +263,7 @@ def test_where_the_system_has_no_more_of_something_the_model_is_not_to_blame(
         raise lack
 
     monkeypatch.setattr("halfwise.backends.as_written.ask", none_left)
-    monkeypatch.setattr("halfwise.backends.as_written.gettempdir", lambda: "/tmp")
+    monkeypatch.setattr("tempfile.tempdir", "/tmp")
     made = fix(product(), FEEDS, out=tmp_path)
     assert made.good and made.plan.nodes == ()
     told = only(made.notes, NoteKind.DELIVERED_NOT_RUN)

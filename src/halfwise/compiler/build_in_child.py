@@ -12,7 +12,7 @@ from halfwise.compiler.build import BuildError, BuildRequest, BuildResult, Failu
 from halfwise.compiler.handover import Report, check_paths, fail, fresh_log, read_build_log, staged
 from halfwise.core.child.process import log_tail
 from halfwise.core.child.worker import ChildDied, ChildFailed, call
-from halfwise.core.errors import MissingBackend
+from halfwise.core.errors import MissingBackend, NoRoom
 from halfwise.core.whole_files import WholeFiles
 
 __all__ = ["build_in_child"]
@@ -73,7 +73,7 @@ def _reported(modules: Sequence[str], request: BuildRequest, log_path: Path) -> 
     asked = {"modules": list(modules), "request": asdict(request)}
     try:
         answer = call(BUILD, asked, time_limit_s=request.time_limit_s, log_path=log_path)
-    except ChildFailed as failed:
+    except (ChildFailed, NoRoom) as failed:
         return Report("failed", str(failed))
     data = dict(answer.data)
     data["refusals"] = tuple(Refusal(**refusal) for refusal in data["refusals"])

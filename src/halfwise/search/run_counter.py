@@ -143,7 +143,7 @@ class RunCounter:
         self.a_pass = max(a_pass, 1)
 
     def judged(self, samples: float) -> None:
-        """The verdict took so many executions; nothing comes later but another one, where what was written runs wrong."""
+        """The verdict took so many executions. Nothing comes later but another, where what was written runs wrong."""
         self._verdict, self._overflows, self._larger, self.later = samples, 0.0, 0.0, 0
 
     def none_overflows(self) -> None:

@@ -21,7 +21,7 @@ from halfwise.core.child.folders import LOG, ChildFolder
 from halfwise.core.child.lines import Lines, python_command
 from halfwise.core.child.process import Ended
 from halfwise.core.child.serve import Answer
-from halfwise.core.errors import HalfwiseError, MissingBackend
+from halfwise.core.errors import HalfwiseError, MissingBackend, NoRoom
 
 __all__ = ["ChildDied", "ChildFailed", "Worker", "call"]
 
@@ -90,7 +90,8 @@ class Worker:
     ) -> Answer:
         """What `function`, such as "package.module:name", answers to a `Request`; `notify` gets its progress.
 
-        Raises ChildDied, ChildFailed, or MissingBackend where the function did. No child outlives an interruption.
+        Raises ChildDied, ChildFailed, or MissingBackend where the function did, and NoRoom where a disk is full. No
+        child outlives an interruption.
         """
         process.check_limit(time_limit_s)
         with ChildFolder() as folder:  # of its own: temporary files are swept away after days
@@ -105,6 +106,8 @@ class Worker:
                 raise
             if "missing" in event:
                 raise MissingBackend(event["missing"])
+            if "full" in event:
+                raise NoRoom(event["full"])
             if "failed" in event:
                 raise ChildFailed(event["failed"])
             read = tuple(read_arrays(folder / f"out-{index}.npz") for index in range(event["arrays"]))

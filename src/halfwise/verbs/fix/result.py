@@ -216,7 +216,7 @@ class FixResult(Documented):
             model=FixedModel(
                 path=str(self.model.path) if self.model.path else "",
                 sha256=self.model.sha256,
-                nodes=self.model.stored_nodes,
+                nodes=len(self.model.nodes),
                 compute_nodes=self.sites.compute_nodes,
                 typed=_typed(self.model.given) if self.model.given is not None else LEFT_OUT,
             ),
