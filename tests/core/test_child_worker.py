@@ -45,6 +45,11 @@ def misbehave(request: Request) -> Answer:
         raise MissingBackend("no library")
     if how == "input":
         raise InputError("no such input")
+    if how == "work":
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until:
+            pass
+        return Answer({"done": True})
     if how == "disk":
         raise OSError(28, "No space left on device")
     if how == "disk of a file":
@@ -259,6 +264,19 @@ def test_a_child_that_never_starts_to_answer_is_told_too() -> None:
     with Worker(environment={"PYTHONHOME": "/nowhere"}) as worker, pytest.raises(ChildDied) as caught:
         worker.ask(here("double"), {}, time_limit_s=LIMIT)
     assert caught.value.ended.returncode != 0 and caught.value.tail
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the times of threads are Linux's")
+def test_a_child_that_computes_nothing_any_more_is_ended(worker: Worker, says: Says) -> None:
+    """As a library that waits for a thread which never began."""
+    with pytest.raises(ChildDied) as caught:
+        worker.ask(here("misbehave"), {"how": "wait"}, time_limit_s=LIMIT, idle_limit_s=0.5)
+    assert caught.value.ended.idle and not caught.value.ended.killed and not caught.value.ended.timed_out
+    says(caught.value.ended.describe().replace(f"{caught.value.ended.seconds:.0f} s", "1 s"))
+
+
+def test_a_child_that_computes_is_not_idle(worker: Worker) -> None:
+    assert worker.ask(here("misbehave"), {"how": "work"}, time_limit_s=LIMIT, idle_limit_s=0.3).data == {"done": True}
 
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan")])

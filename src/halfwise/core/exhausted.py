@@ -18,6 +18,7 @@ _SAID = (
     "bad allocation",
     "OutOfMemory",
     "Cannot allocate memory",
+    "Resource temporarily unavailable",  # a thread, for whose stack there is no memory, or which is one too many
     "Failed to allocate memory",
     "failed to map segment",
     "No space left on device",
