@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from halfwise.cli.help import Verb, Verbs
-from halfwise.core.errors import HalfwiseError
+from halfwise.core.errors import HalfwiseError, interrupted
 from halfwise.core.exhausted import FULL, no_temporary_room, out_of_memory, ran_short
 
 __all__ = ["GROUPS", "VERBS", "app", "main", "run_words"]
@@ -120,7 +120,7 @@ def run_words(words: Sequence[str]) -> int:
         scarce = _scarce(error)
         if debugging and not scarce:
             raise
-        code = _end(scarce or _internal(error), 2)
+        code = _end("interrupted", 130) if interrupted(error) else _end(scarce or _internal(error), 2)
     return code if isinstance(code, int) else 0
 
 
