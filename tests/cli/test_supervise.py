@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from halfwise.cli.supervise import Presses
+from halfwise.cli.supervise import presses as begun
 from tests.models.build import model, node, value
 from tests.support.says import Says
 
@@ -156,7 +156,7 @@ def test_ctrl_c_reaches_the_child_once_from_the_terminal_or_from_outside() -> No
 def test_a_ctrl_c_counts_once_however_late_the_other_half_of_it_is(arrive: str, presses: int) -> None:
     """`o` comes from the terminal, `h` from the parent, which counts it."""
     end, raised = mmap.mmap(-1, 3), 0
-    press = Presses(end).press
+    press, _ = begun(end)
     for half in arrive:
         end[2] += half == "h"
         try:

@@ -23,7 +23,7 @@ from halfwise.core.child.black_box import BlackBox, attach
 from halfwise.core.child.guard import end_with_parent, limit_memory
 from halfwise.core.errors import InputError
 
-__all__ = ["Presses", "supervised"]
+__all__ = ["presses", "supervised"]
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -109,9 +109,8 @@ def _forked(box: BlackBox, limits: Allowance, said: int | None, handlers: Mappin
         for number, handler in handlers.items():
             signal.signal(number, handler if handler is not signal.SIG_DFL else _in_order(end))
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            presses = Presses(end)
-            signal.signal(signal.SIGINT, presses.press)
-            sys.unraisablehook = presses.drop
+            press, sys.unraisablehook = presses(end)
+            signal.signal(signal.SIGINT, press)
         if limits.memory:
             limit_memory(limits.memory)
         if said is not None:
@@ -153,40 +152,41 @@ def _to(child: int, end: mmap.mmap) -> Handler:
     return hand_on
 
 
-class Presses:
+def presses(end: mmap.mmap) -> tuple[Handler, Callable[[sys.UnraisableHookArgs], None]]:
     """What a Ctrl-C does: it reaches the child twice, from the terminal and from its parent, and counts once.
 
-    One that came where Python drops what is raised, as while an object is freed, comes again behind that.
+    The second takes the place of what Python does of an error that it drops, as while an object is freed: a Ctrl-C that
+    came there comes again behind that.
     """
+    known, handed, own = end[_PRESSES], 0, 0
+    owed = dropped = False
 
-    def __init__(self, end: mmap.mmap) -> None:
-        self._end = end
-        self._known, self._handed, self._own = end[_PRESSES], 0, 0
-        self._owed = self._dropped = False
-
-    def press(self, number: int, frame: FrameType | None) -> None:
-        before, new = max(self._handed, self._own), (self._end[_PRESSES] - self._known) % 256
-        self._known, self._handed, self._own = (self._known + new) % 256, self._handed + new, self._own + (not new)
-        if max(self._handed, self._own) > before or self._dropped:
-            self._owed = self._dropped = False
+    def press(number: int, frame: FrameType | None) -> None:
+        nonlocal known, handed, own, owed, dropped
+        before, new = max(handed, own), (end[_PRESSES] - known) % 256
+        known, handed, own = (known + new) % 256, handed + new, own + (not new)
+        if max(handed, own) > before or dropped:
+            owed = dropped = False
             raise KeyboardInterrupt
 
-    def drop(self, told: sys.UnraisableHookArgs) -> None:
-        """In the place of what Python does of an error that it drops."""
+    def drop(told: sys.UnraisableHookArgs) -> None:
+        nonlocal owed, dropped
         if not isinstance(told.exc_value, KeyboardInterrupt):
             sys.__unraisablehook__(told)
             return
-        self._owed = True
+        owed = True
         try:
-            Thread(target=self._again, daemon=True).start()
+            Thread(target=again, daemon=True).start()
         finally:  # not before: its other half may arrive meanwhile, and would be dropped, too
-            self._owed = self._dropped = True
+            owed = dropped = True
 
-    def _again(self) -> None:
-        while self._owed:
+    def again() -> None:
+        while owed:
             time.sleep(_SOON_S)
-            if self._owed:
+            if owed:
                 os.kill(os.getpid(), signal.SIGINT)
+
+    return press, drop
 
 
 def _set_noise_apart(said: int) -> None:
