@@ -19,7 +19,7 @@ from typing import Any
 from halfwise.core.child import process
 from halfwise.core.child.arrays import Arrays, read_arrays, write_arrays
 from halfwise.core.child.folders import LOG, ChildFolder
-from halfwise.core.child.idle import Idleness
+from halfwise.core.child.idle import Idle
 from halfwise.core.child.lines import Lines, python_command
 from halfwise.core.child.process import Ended
 from halfwise.core.child.serve import Answer
@@ -122,17 +122,18 @@ class Worker:
     def _ask(
         self, folder: Path, time_limit_s: float, idle_limit_s: float, notify: Callable[[str], None]
     ) -> dict[str, Any]:
-        started, idleness = time.monotonic(), Idleness(self._lines.child.pid, idle_limit_s)
+        started, idle = time.monotonic(), Idle.now(self._lines.child.pid)
         self._lines.send(str(folder))
         while True:
             left = max(0.0, started + time_limit_s - time.monotonic())
             try:
                 event = self._lines.receive(min(left, idle_limit_s / _LOOKS))
             except Empty:
-                idle = idleness.over()
-                if not idle and time.monotonic() < started + time_limit_s:
+                idle = idle.still()
+                waits = idle.seconds >= idle_limit_s
+                if not waits and time.monotonic() < started + time_limit_s:
                     continue
-                raise self._died(started, time_limit_s, timed_out=not idle, idle=idle) from None
+                raise self._died(started, time_limit_s, timed_out=not waits, idle=waits) from None
             if event is None:
                 raise self._died(started, time_limit_s, timed_out=False)
             if "progress" in event:
