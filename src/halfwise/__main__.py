@@ -41,6 +41,10 @@ def _command_line() -> None:
     try:
         from halfwise.cli.main import main as command_line
     except (MemoryError, SystemError, ImportError) as error:  # what a small limit of memory makes of an import
+        from halfwise.core.errors import interrupted
+
+        if interrupted(error):
+            raise KeyboardInterrupt from None
         print(f"halfwise: it cannot be loaded: {type(error).__name__}: {error}"[:300], file=sys.stderr)
         sys.exit(2)
     command_line()

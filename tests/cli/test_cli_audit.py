@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from halfwise.cli import audit as verb
 from halfwise.compiler import rtx
 from halfwise.core.errors import InputError, MissingBackend
+from tests.models.typed_graphs import states_fp32
 from tests.support.paths import DATA
 from tests.support.says import Says
 
@@ -52,6 +53,16 @@ def test_every_kind_of_source(source: str, kernels: int) -> None:
     document = json.loads(run(DATA / source, "--json"))
     assert document["schema"] == "halfwise.audit/1"
     assert document["engine"]["kernels"] == kernels
+
+
+def test_without_a_plan_lost_fp32_of_a_typed_model_is_a_no(tmp_path: Path) -> None:
+    onnx.save(states_fp32(), tmp_path / "m.onnx")
+    source = DATA / "layers" / "inspector_11.json"
+    said = run(source, "--model", tmp_path / "m.onnx", exit_code=1)
+    assert "note: 1 of 3 nodes that the model states in FP32 did not run so: 'mm'." in said
+    assert "violation mm: " in said and "the plan" not in said
+    document = json.loads(run(source, "--model", tmp_path / "m.onnx", "--json", exit_code=1))
+    assert [each["node"] for each in document["violations"]] == ["mm"] and not document["unproven"]
 
 
 def test_one_of_a_kind_is_counted_as_one() -> None:

@@ -236,6 +236,22 @@ def test_names_in_any_script_survive_a_terminal_with_few_letters(tmp_path: Path)
     assert b"gr\\xf6\\xdfe" in done.stdout
 
 
+def test_a_ctrl_c_of_which_a_library_made_an_error_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As modules in C do where they cannot be loaded for it."""
+
+    def loads(*_: object, **__: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as pressed:
+            raise ImportError("initialization failed") from pressed
+
+    monkeypatch.setattr("halfwise.cli.main.app", loads)
+    assert entry.run_words(["scan", "m.onnx"]) == 130
+    assert capsys.readouterr().err == "halfwise: interrupted\n"
+
+
 def test_a_ctrl_c_while_the_command_line_is_loaded_is_told() -> None:
     code = (
         "import runpy, sys\n"

@@ -102,7 +102,7 @@ def test_a_sarif_file_that_cannot_be_written_is_refused_before_the_work(
 ) -> None:
     """The source is not even read."""
     (tmp_path / "garbage").write_bytes(b"garbage")
-    ended = halfwise_cli(verb, tmp_path / "garbage", "--sarif", tmp_path / "missing" / "s.sarif")
+    ended = halfwise_cli(verb, tmp_path / "garbage", "--sarif", tmp_path / "garbage" / "s.sarif")
     assert (ended.code, ended.out) == (2, "")
     says(ended.told)
 

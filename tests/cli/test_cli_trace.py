@@ -73,5 +73,5 @@ def test_findings_as_sarif(halfwise_cli: CommandLine, tmp_path: Path) -> None:
     told = [(each["ruleId"], each["locations"][0]["logicalLocations"][0]["name"]) for each in run["results"]]
     assert told and {name for _, name in told} == {"pixels"}
     assert all(rule in ended.out for rule, _ in told)
-    nowhere = halfwise_cli("trace", tmp_path / "m.onnx", "--sarif", tmp_path / "no" / "such" / "t.sarif")
+    nowhere = halfwise_cli("trace", tmp_path / "m.onnx", "--sarif", tmp_path / "m.onnx" / "t.sarif")
     assert nowhere.code == 2 and "t.sarif" in nowhere.told

@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from halfwise.cli.supervise import _once
+from halfwise.cli.supervise import presses as begun
 from tests.models.build import model, node, value
 from tests.support.says import Says
 
@@ -156,7 +156,7 @@ def test_ctrl_c_reaches_the_child_once_from_the_terminal_or_from_outside() -> No
 def test_a_ctrl_c_counts_once_however_late_the_other_half_of_it_is(arrive: str, presses: int) -> None:
     """`o` comes from the terminal, `h` from the parent, which counts it."""
     end, raised = mmap.mmap(-1, 3), 0
-    press = _once(end)
+    press, _ = begun(end)
     for half in arrive:
         end[2] += half == "h"
         try:
@@ -164,6 +164,60 @@ def test_a_ctrl_c_counts_once_however_late_the_other_half_of_it_is(arrive: str, 
         except KeyboardInterrupt:
             raised += 1
     assert raised == presses
+
+
+def interrupted(body: str) -> tuple[int, str]:
+    """How a program ends that is interrupted, as from a terminal, when it has said its number."""
+    running, _ = start(body)
+    os.killpg(running.pid, signal.SIGINT)
+    _, told = running.communicate(timeout=60)
+    return running.returncode, told
+
+
+@pytest.mark.parametrize(
+    "dropped",
+    [
+        "class Held:\n    def __del__(self):\n        told()\nHeld()",
+        "import weakref\nclass Held: pass\nheld = Held()\nseen = weakref.ref(held, told)\ndel held",
+    ],
+    ids=["while an object is freed", "in a callback"],
+)
+def test_a_ctrl_c_is_not_lost_where_python_drops_what_is_raised(dropped: str) -> None:
+    told = "def told(*_):\n    print(os.getpid(), flush=True)\n    time.sleep(60)"
+    assert interrupted(f"{told}\n{dropped}\ntime.sleep(60)")[0] == 130
+
+
+def test_a_library_that_dies_of_a_ctrl_c_was_interrupted() -> None:
+    body = f"try:\n    print(os.getpid(), flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    {DIES}"
+    assert interrupted(body) == (130, "halfwise: interrupted\n")
+
+
+EARLY = """
+import halfwise.cli.supervise as s
+def lived(*_):
+    try:
+        print(os.getpid(), flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        os._exit(130)
+s._lived = lived
+supervised(print)
+"""
+
+
+def test_a_ctrl_c_before_the_command_begins_is_an_interruption() -> None:
+    """In the place of what is done with a child that has just been forked off."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", START + EARLY],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert running.stdout is not None
+    running.stdout.readline()
+    os.killpg(running.pid, signal.SIGINT)
+    assert (running.communicate(timeout=60)[1], running.returncode) == ("", 130)
 
 
 def test_signals_end_a_command_that_was_run_again_as_any_other() -> None:

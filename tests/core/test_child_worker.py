@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -19,7 +20,7 @@ from halfwise.core.child import kept
 from halfwise.core.child.arrays import read_arrays, write_arrays
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.child.worker import ChildDied, ChildFailed, Worker, call
-from halfwise.core.errors import InputError, MissingBackend
+from halfwise.core.errors import InputError, MissingBackend, NoRoom
 from tests.support.says import Says
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups are POSIX")
@@ -44,6 +45,17 @@ def misbehave(request: Request) -> Answer:
         raise MissingBackend("no library")
     if how == "input":
         raise InputError("no such input")
+    if how == "work":
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until:
+            pass
+        return Answer({"done": True})
+    if how == "disk":
+        raise OSError(28, "No space left on device")
+    if how == "disk of a file":
+        raise OSError(28, "No space left on device", "/small/engine")
+    if how == "answer":
+        return Answer({}, [{"y": np.broadcast_to(np.zeros(1), (1 << 50,))}])
     if how == "memory":
         raise MemoryError("no room")
     if how == "exit":
@@ -196,6 +208,29 @@ def test_a_function_that_fails_says_why_and_its_child_lives(
     assert worker.ask(here("double"), {}, time_limit_s=LIMIT).data["pid"] == before
 
 
+@pytest.mark.parametrize("how", ["disk", "disk of a file"])
+def test_a_full_disk_in_the_child_is_told_as_here(
+    worker: Worker, how: str, says: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What, where, and what to do; the child lives."""
+    with says.raises(NoRoom):
+        worker.ask(here("misbehave"), {"how": how}, time_limit_s=LIMIT)
+    assert worker.ask(here("double"), {"by": 3}, [{"x": np.ones(2)}], time_limit_s=LIMIT).data
+
+
+def test_an_answer_that_the_disk_cannot_take_is_told(worker: Worker) -> None:
+    with pytest.raises(NoRoom, match=r"^no room .*TMPDIR\): it takes 9.01e\+06 GB, and .* are left; make room, or"):
+        worker.ask(here("misbehave"), {"how": "answer"}, time_limit_s=LIMIT)
+
+
+def test_a_request_that_the_disk_cannot_take_is_told(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=3_000_000))
+    with says.raises(NoRoom):
+        worker.ask(here("double"), {}, [{"x": np.zeros(1_000_000)}], time_limit_s=LIMIT)
+
+
 @pytest.mark.parametrize("function", ["no_such_module:f", "json:no_such_function"])
 def test_a_function_that_is_not_there_is_a_failure(worker: Worker, function: str) -> None:
     with pytest.raises(ChildFailed):
@@ -229,6 +264,19 @@ def test_a_child_that_never_starts_to_answer_is_told_too() -> None:
     with Worker(environment={"PYTHONHOME": "/nowhere"}) as worker, pytest.raises(ChildDied) as caught:
         worker.ask(here("double"), {}, time_limit_s=LIMIT)
     assert caught.value.ended.returncode != 0 and caught.value.tail
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the times of threads are Linux's")
+def test_a_child_that_computes_nothing_any_more_is_ended(worker: Worker, says: Says) -> None:
+    """As a library that waits for a thread which never began."""
+    with pytest.raises(ChildDied) as caught:
+        worker.ask(here("misbehave"), {"how": "wait"}, time_limit_s=LIMIT, idle_limit_s=0.5)
+    assert caught.value.ended.idle and not caught.value.ended.killed and not caught.value.ended.timed_out
+    says(caught.value.ended.describe().replace(f"{caught.value.ended.seconds:.0f} s", "1 s"))
+
+
+def test_a_child_that_computes_is_not_idle(worker: Worker) -> None:
+    assert worker.ask(here("misbehave"), {"how": "work"}, time_limit_s=LIMIT, idle_limit_s=0.3).data == {"done": True}
 
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from hypothesis import given
@@ -19,14 +18,26 @@ def test_what_is_wanted_is_found(count: int, wanted: set[int]) -> None:
         asked.append(len(items))
         return needed <= set(items)
 
-    assert set(fewest(range(count), enough, math.inf)) == needed
+    assert set(fewest(range(count), enough, lambda: True)) == needed
     assert len(asked) <= (len(needed) + 1) * (count.bit_length() + 1)
 
 
-def test_once_the_time_is_over_a_beginning_is_taken() -> None:
-    assert fewest(range(8), lambda items: 5 in items, -math.inf) == list(range(8))
+def test_once_no_more_may_be_asked_a_beginning_is_taken() -> None:
+    assert fewest(range(8), lambda items: 5 in items, lambda: False) == list(range(8))
 
 
 def test_answers_that_change_end_it() -> None:
     """As of what crashes now and then: all of them are taken, once."""
-    assert sorted(fewest(range(8), lambda items: False, math.inf)) == list(range(8))
+    assert sorted(fewest(range(8), lambda items: False, lambda: True)) == list(range(8))
+
+
+@given(st.integers(0, 12), st.sets(st.integers(0, 19), min_size=1, max_size=3))
+def test_no_more_is_asked_than_may_be_and_what_is_given_is_enough(most: int, wanted: set[int]) -> None:
+    asked = list[int]()
+
+    def enough(items: Sequence[int]) -> bool:
+        asked.append(len(items))
+        return wanted <= set(items)
+
+    assert wanted <= set(fewest(range(20), enough, lambda: len(asked) < most))
+    assert len(asked) <= most

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from halfwise.core import thread_room
+from halfwise.core import control_groups
 from halfwise.core.thread_room import room_for
 from tests.support.paths import ROOT
 
@@ -44,8 +44,8 @@ def test_a_container_may_limit_tasks(
     (group / "pids.max").write_text(f"{most}\n")
     (group / "pids.current").write_text("40\n")
     (tmp_path / "cgroup").write_text(f"1:cpu:/elsewhere\n{line}\n")
-    monkeypatch.setattr(thread_room, "_GROUP", tmp_path / "cgroup")
-    monkeypatch.setattr(thread_room, "_GROUPS", tmp_path)
+    monkeypatch.setattr(control_groups, "_GROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(control_groups, "_GROUPS", tmp_path)
     assert room_for(8) is room
 
 

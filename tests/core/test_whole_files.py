@@ -62,9 +62,11 @@ def test_one_target_that_cannot_be_leaves_the_others_alone(folder: Path, says: S
 
 
 def test_a_folder_is_made_only_where_that_was_said(folder: Path, says: Says) -> None:
-    with says.raises(InputError):
-        write_text(folder / "none" / "a", "x")
+    with says.raises(InputError), WholeFiles() as files:
+        files.text(folder / "none" / "a", "x")
     assert not (folder / "none").exists()
+    write_text(folder / "made" / "of it" / "a", "x")
+    assert (folder / "made" / "of it" / "a").read_text() == "x"
 
 
 def test_what_is_dropped_goes_unless_it_is_written(folder: Path) -> None:

@@ -10,14 +10,22 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from halfwise.core.child.black_box import BlackBox
 from halfwise.core.errors import InputError
+from halfwise.fleet import processes
 from halfwise.fleet.exports import junit_text, markdown_text, sarif_text
+from halfwise.fleet.outcome import Outcome
+from halfwise.fleet.processes import Limits, Task, run_here
 from halfwise.fleet.run import FleetRun, Watcher, run_fleet
 from halfwise.fleet.settings import read_settings
 from halfwise.fleet.show import culprits_of
 from halfwise.fleet.store import STORE, Store
 from halfwise.fleet.stored import history_of, last_run
+from halfwise.fleet.work import CALL, Order
 from halfwise.fleet.write import page_text
 from tests.fleet.verbs import toy
 from tests.support.paths import ROOT
@@ -148,12 +156,51 @@ def test_a_killed_fleet_goes_on_where_it_stopped(tmp_path: Path) -> None:
     left = (tmp_path / "waits.pids").read_text().split()
     while any(Path(f"/proc/{number}").exists() for number in left):
         time.sleep(0.1)
+    killed = last_run(tmp_path / "fleet-results")
+    assert (len(killed.results), killed.good, killed.to_json()["ended"]) == (2, False, False)
+    assert killed.told == "2 of 2 jobs good; the run has not ended"
     (tmp_path / "waits.onnx").write_text("{}")
     after = run(file)
     assert after.good and after.reused == 2
     assert [calls(tmp_path, name) for name in ("a", "b", "waits")] == [1, 1, 2]
     with Store(tmp_path / "fleet-results", write=False) as opened:
         assert [state for _, _, _, state in opened.runs()] == ["ended", "interrupted"]
+
+
+class _Ends:
+    """Stands for processes: the first dies of a native call, the second is done; no such numbers are anybody's."""
+
+    def __init__(self) -> None:
+        self.started: list[int] = []
+        self.killed: list[int] = []
+
+    def start(self, function: str, data: dict[str, Any]) -> int:
+        folder = Path(data["order"]["folder"])
+        folder.mkdir(parents=True, exist_ok=True)
+        if not self.started:
+            BlackBox(folder / CALL).write(b"running a model")
+        self.started.append((1 << 30) + len(self.started))
+        return self.started[-1]
+
+    def ended(self, timeout: float) -> dict[int, int]:
+        return {self.started[0]: -signal.SIGSEGV, self.started[1]: 2} if len(self.started) == 2 else {}
+
+    def kill(self, number: int) -> None:
+        self.killed.append(number)
+
+
+def test_a_job_that_begins_again_ends_with_the_fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever happens in the same moment: here the other job's result cannot be stored."""
+    ends = _Ends()
+    monkeypatch.setattr(processes, "forked", lambda preload: ends)
+    tasks = [Task(Order((), str(tmp_path / name), "", ""), 1, 1 << 40, 60.0) for name in ("again", "done")]
+
+    def report(index: int, outcome: Outcome) -> None:
+        raise OSError(f"job {index} cannot be stored")
+
+    with pytest.raises(OSError, match="job 1 cannot be stored"):
+        run_here(tasks, toy, Limits(2, 1 << 40), report, lambda places, waiting: None)
+    assert len(ends.started) == 3 and ends.killed == [ends.started[2]]
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path, says: Says) -> None:

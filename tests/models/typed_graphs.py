@@ -118,3 +118,18 @@ def samples(proto: onnx.ModelProto, count: int = 4) -> list[dict[str, NDArray[An
                 feed[each.name] = np.asarray(whole > 0 if kind == TensorProto.BOOL else whole)
         found.append(feed)
     return found
+
+
+def states_fp32() -> onnx.ModelProto:
+    """What the engine of tests/data/layers/inspector_11.json was built from; there `mm` lost its FP32."""
+    return model(
+        [
+            node("Relu", "x", "r", name="relu"),
+            node("Cast", "r", "c", name="to32", to=FLOAT),
+            node("ReduceMean", "c", "m", name="mean"),
+            node("Sqrt", "m", "s", name="sqrt"),
+            node("MatMul", "c s", "y", name="mm"),
+        ],
+        [value("x", HALF, (4, 4))],
+        [value("y", FLOAT, None)],
+    )

@@ -85,7 +85,7 @@ def test_the_readme_shows_what_fix_finds(shared_models: Path) -> None:
     folder = shared_models / "magika_v1"
     result = halfwise.fix(folder / "model.onnx", str(folder))
     assert result.met
-    nodes = len(result.sites.all)
+    nodes = len(result.model.nodes)
     assert re.search(rf"\b{len(result.fp32_nodes)} of (?:its )?{nodes} nodes", shown)
     assert f" {result.fp16['target_label'].nonfinite} " in shown
     (error,) = re.findall(r"\b0\.000\d+", shown)

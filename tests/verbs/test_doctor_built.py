@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import TensorProto
 
 import halfwise
 from halfwise.core.files.kinds import FileKind
 from halfwise.core.finding import Finding
 from halfwise.core.notes import NoteKind
 from halfwise.model.model import load
+from halfwise.verbs.audit import Wanted
 from halfwise.verbs.doctor import Diagnosed, doctor
 from halfwise.verbs.fix.fix import fix
-from tests.models.build import model, node, value
+from tests.models.typed_graphs import states_fp32
 from tests.models.zoo import SHAPES
 from tests.support.messages import only
 from tests.support.paths import DATA
@@ -29,26 +29,18 @@ def of(result: Diagnosed, rule: str) -> Finding:
 
 def test_fp32_that_a_typed_model_states_and_its_engine_lost_is_named(tmp_path: Path) -> None:
     """Without a plan, too: under strong typing the model's own types are the wish."""
-    half, single = TensorProto.FLOAT16, TensorProto.FLOAT
-    typed = model(
-        [
-            node("Relu", "x", "r", name="relu"),
-            node("Cast", "r", "c", name="to32", to=single),
-            node("ReduceMean", "c", "m", name="mean"),
-            node("Sqrt", "m", "s", name="sqrt"),
-            node("MatMul", "c s", "y", name="mm"),
-        ],
-        [value("x", half, (4, 4))],
-        [value("y", single, None)],
-    )
-    onnx.save(typed, tmp_path / "m.onnx")
+    onnx.save(states_fp32(), tmp_path / "m.onnx")
     engine_layers = DATA / "layers" / "inspector_11.json"
     lost = of(doctor([tmp_path / "m.onnx", engine_layers]), "HW605")
     assert (lost.severity, lost.numbers["nodes"], lost.numbers["asked"]) == ("error", ["mm"], 3)
     result = halfwise.audit(engine_layers, model=tmp_path / "m.onnx")
     told = only(result.audit.notes, NoteKind.STATED_NOT_KEPT)
     assert (told.values["names"], told.values["total"]) == (["mm"], 3)
-    assert result.kept and not result.audit.violations
+    assert [(each.node, each.wanted, each.got) for each in result.audit.violations] == [("mm", "fp32", "bf16")]
+    assert not result.kept and not result.audit.unproven and result.summary().good is False
+    (row,) = result.only(Wanted.of("violations", None, None)).nodes
+    assert (row.node, row.asked, row.status) == ("mm", "fp32", "violation")
+    assert [each.rule for each in result.findings] == ["HW801"]
 
 
 def test_of_two_models_the_one_that_was_built_is_examined(tmp_path: Path) -> None:

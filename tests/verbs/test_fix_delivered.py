@@ -18,10 +18,12 @@ from halfwise.backends.as_written import NoKernel, run_as_written
 from halfwise.backends.backend import BackendFailure
 from halfwise.core.child.process import Ended
 from halfwise.core.child.worker import ChildDied, ChildFailed
+from halfwise.core.errors import NoRoom
 from halfwise.core.notes import NoteKind
 from halfwise.emulation.ort import Session
 from halfwise.report.answer import way_out
 from halfwise.report.html.verdict import verdict_words
+from halfwise.search.run_counter import Untried
 from tests.models.build import model, node, value, weight
 from tests.support.messages import kinds, only
 from tests.support.says import Says
@@ -113,6 +115,15 @@ def test_what_the_runtime_computes_wrong_in_fp16_stays_in_fp32_where_it_may_run(
     if kept:
         assert made.delivered is not None and made.delivered.verdict is not None and made.delivered.verdict.met
         assert kinds(made.plan.nodes[0].because) == [NoteKind.KEEPS_CPU_RIGHT]
+
+
+@pytest.mark.parametrize("most", [20, 24, 28])
+def test_a_budget_bounds_what_is_tried_where_the_runtime_goes_wrong(most: int, tmp_path: Path) -> None:
+    """What is found within it runs right; what was left untried is told."""
+    made = fix(wrong_in_fp16(), FEEDS, out=tmp_path, max_runs=most)
+    assert made.good and "n_y" in made.fp32_nodes and made.cost.model_runs <= most
+    untried = [each for note in made.notes if note.kind is NoteKind.BEST_SO_FAR for each in note.values["untried"]]
+    assert untried == ([] if most == 28 else [Untried.RUNTIME.value])
 
 
 def packed(level: int) -> onnx.ModelProto:
@@ -236,7 +247,7 @@ _KILLED = Ended(-int(getattr(signal, "SIGKILL", 9)), 1.0, 60.0, False)
     "lack",
     [
         ChildFailed("pthread_create failed, error code: 11 error msg: Resource temporarily unavailable"),
-        ChildFailed(f"OSError: {_FULL}"),
+        NoRoom("no room for a temporary file in /tmp (TMPDIR): it takes 2 GB, and 1 GB are left"),
         ChildFailed("MemoryError: bad allocation"),
         ChildDied(_KILLED, ()),
         _FULL,
@@ -252,7 +263,7 @@ def test_where_the_system_has_no_more_of_something_the_model_is_not_to_blame(
         raise lack
 
     monkeypatch.setattr("halfwise.backends.as_written.ask", none_left)
-    monkeypatch.setattr("halfwise.backends.as_written.gettempdir", lambda: "/tmp")
+    monkeypatch.setattr("tempfile.tempdir", "/tmp")
     made = fix(product(), FEEDS, out=tmp_path)
     assert made.good and made.plan.nodes == ()
     told = only(made.notes, NoteKind.DELIVERED_NOT_RUN)

@@ -91,11 +91,21 @@ def test_made_up_inputs_are_said(folder: Path, halfwise_cli: CommandLine) -> Non
 
 def test_files_that_cannot_be_written(folder: Path, halfwise_cli: CommandLine, says: Says) -> None:
     for option in ("--junit", "--sarif", "--markdown"):
-        ended = run(halfwise_cli, folder, "model.onnx", option, folder / "none" / "file")
+        ended = run(halfwise_cli, folder, "model.onnx", option, folder / "model.onnx" / "file")
         assert ended.code == 2
         says(ended.told)
         ended = run(halfwise_cli, folder, "model.onnx", option, folder)
         says(ended.told)
+
+
+def test_the_folders_of_files_are_made(folder: Path, halfwise_cli: CommandLine) -> None:
+    """As that of --out is; not where nothing is written."""
+    at = folder / "reports" / "of today"
+    options = ["--junit", at / "g.xml", "--sarif", at / "g.sarif", "--markdown", folder / "m" / "g.md"]
+    assert run(halfwise_cli, folder, "no such.onnx", *options).code == 2
+    assert not at.parent.exists() and not (folder / "m").exists()
+    assert run(halfwise_cli, folder, "model.onnx", *options).code == 0
+    assert sorted(each.name for each in at.iterdir()) == ["g.sarif", "g.xml"] and (folder / "m" / "g.md").is_file()
 
 
 # -- JUnit ------------------------------------------------------------------------------------------------------------

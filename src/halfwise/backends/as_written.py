@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,8 @@ from halfwise.core.child.arrays import Arrays
 from halfwise.core.child.kept import ask
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.child.worker import ChildDied, ChildFailed
-from halfwise.core.exhausted import ran_short
+from halfwise.core.errors import NoRoom
+from halfwise.core.exhausted import no_temporary_room, ran_short
 
 if TYPE_CHECKING:  # the child has no use for them
     import onnx_ir as ir
@@ -65,8 +65,8 @@ def run_as_written(
         text = " ".join(str(failed).split())[:_TOLD]
         lacks = ran_short(text) or any(words in text for words in _NO_KERNEL)
         raise (NoKernel if lacks else BackendFailure)(text) from failed
-    except OSError as error:
-        raise NoKernel(f"{gettempdir()}: {error.strerror or error}") from error
+    except (OSError, NoRoom) as error:
+        raise NoKernel(str(error) if isinstance(error, NoRoom) else no_temporary_room(error.strerror)) from error
     return tuple(dict(each) for each in told.arrays)
 
 

@@ -69,7 +69,10 @@ def command(
     full: Full = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.audit/1).")] = False,
 ) -> None:
-    """Show the precision that each ONNX node ran in. Exit code 1: the plan was not kept, or that cannot be shown."""
+    """Show the precision that each ONNX node ran in. Exit code 1: the plan was not kept, or that cannot be shown.
+
+    Without a plan, FP32 that a typed model states counts: exit code 1 where a node of it ran otherwise.
+    """
     from halfwise.report.files import check_writable
     from halfwise.verbs.audit import Wanted, audit
 

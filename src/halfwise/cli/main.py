@@ -13,8 +13,8 @@ from typing import Any
 import typer
 
 from halfwise.cli.help import Verb, Verbs
-from halfwise.core.errors import HalfwiseError
-from halfwise.core.exhausted import out_of_memory, ran_short
+from halfwise.core.errors import HalfwiseError, interrupted
+from halfwise.core.exhausted import FULL, no_temporary_room, out_of_memory, ran_short
 
 __all__ = ["GROUPS", "VERBS", "app", "main", "run_words"]
 
@@ -115,20 +115,20 @@ def run_words(words: Sequence[str]) -> int:
     except OSError as error:  # a name that is too long, a folder that is closed or gone, a full disk
         if debugging and error.filename is None:
             raise
-        code = _end(f"{error.filename or _unnamed(error)}: {error.strerror or error}", 2)
+        code = _end(_failed(error), 2)
     except Exception as error:
         scarce = _scarce(error)
         if debugging and not scarce:
             raise
-        code = _end(scarce or _internal(error), 2)
+        code = _end("interrupted", 130) if interrupted(error) else _end(scarce or _internal(error), 2)
     return code if isinstance(code, int) else 0
 
 
-def _unnamed(error: OSError) -> str:
-    """What it is about that names no file: results say their names, temporary files do not."""
-    from tempfile import gettempdir
-
-    return f"a temporary file in {gettempdir()} (TMPDIR)" if ran_short(str(error)) else "a file"
+def _failed(error: OSError) -> str:
+    """Results say their names where they cannot be written, temporary files do not."""
+    if error.filename is None and error.errno in FULL:
+        return no_temporary_room(error.strerror)
+    return f"{error.filename or 'a file'}: {error.strerror or error}"
 
 
 def _scarce(error: Exception) -> str:

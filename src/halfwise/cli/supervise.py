@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from threading import Thread
 from types import FrameType
 from typing import Any
 
@@ -22,7 +23,7 @@ from halfwise.core.child.black_box import BlackBox, attach
 from halfwise.core.child.guard import end_with_parent, limit_memory
 from halfwise.core.errors import InputError
 
-__all__ = ["supervised"]
+__all__ = ["presses", "supervised"]
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -30,6 +31,7 @@ _CODES = (0, 1, 2, 3, 130)  # of a command
 _NONE = 255
 _PRESSES = 2  # the byte that counts Ctrl-C handed on
 _HANDED_ON = ("SIGINT", "SIGTERM", "SIGHUP")
+_SOON_S = 0.02
 _GRACE_S = 10.0  # for a child that is asked to end: native code may hear nothing of it
 
 
@@ -56,11 +58,22 @@ def supervised(command_line: Callable[[], None]) -> None:
                 _tell(end[1], box, Allowance())
             if end[0] in _CODES:
                 os._exit(end[0])
+            if end[_PRESSES] and os.WEXITSTATUS(status) == 130:
+                os._exit(130)  # interrupted before the command began, which told it
             _tell(-os.WEXITSTATUS(status), box, Allowance())
+        if end[_PRESSES] and not end[1] and not timed_out:  # a library dies of an interruption while it is loaded
+            _interrupted(told=end[0] == 130)
         number = end[1] or os.WTERMSIG(status)
         if timed_out or not box.refuse(number):
             break
     _tell(number, box, limits if timed_out else Allowance())
+
+
+def _interrupted(*, told: bool) -> None:
+    if not told:
+        with suppress(OSError):
+            os.write(2, b"halfwise: interrupted\n")
+    os._exit(130)
 
 
 def _lived(command_line: Callable[[], None], end: mmap.mmap) -> None:
@@ -96,7 +109,8 @@ def _forked(box: BlackBox, limits: Allowance, said: int | None, handlers: Mappin
         for number, handler in handlers.items():
             signal.signal(number, handler if handler is not signal.SIG_DFL else _in_order(end))
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, _once(end))
+            press, sys.unraisablehook = presses(end)
+            signal.signal(signal.SIGINT, press)
         if limits.memory:
             limit_memory(limits.memory)
         if said is not None:
@@ -132,23 +146,47 @@ def _to(child: int, end: mmap.mmap) -> Handler:
         else:
             end[1] = number
             signal.setitimer(signal.ITIMER_REAL, _GRACE_S)
-        os.kill(child, number)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(child, number)
 
     return hand_on
 
 
-def _once(end: mmap.mmap) -> Handler:
-    """What a Ctrl-C does: it reaches the child twice, from the terminal and from its parent, and counts once."""
+def presses(end: mmap.mmap) -> tuple[Handler, Callable[[sys.UnraisableHookArgs], None]]:
+    """What a Ctrl-C does: it reaches the child twice, from the terminal and from its parent, and counts once.
+
+    The second takes the place of what Python does of an error that it drops, as while an object is freed: a Ctrl-C that
+    came there comes again behind that.
+    """
     known, handed, own = end[_PRESSES], 0, 0
+    owed = dropped = False
 
     def press(number: int, frame: FrameType | None) -> None:
-        nonlocal known, handed, own
+        nonlocal known, handed, own, owed, dropped
         before, new = max(handed, own), (end[_PRESSES] - known) % 256
         known, handed, own = (known + new) % 256, handed + new, own + (not new)
-        if max(handed, own) > before:
+        if max(handed, own) > before or dropped:
+            owed = dropped = False
             raise KeyboardInterrupt
 
-    return press
+    def drop(told: sys.UnraisableHookArgs) -> None:
+        nonlocal owed, dropped
+        if not isinstance(told.exc_value, KeyboardInterrupt):
+            sys.__unraisablehook__(told)
+            return
+        owed = True
+        try:
+            Thread(target=again, daemon=True).start()
+        finally:  # not before: its other half may arrive meanwhile, and would be dropped, too
+            owed = dropped = True
+
+    def again() -> None:
+        while owed:
+            time.sleep(_SOON_S)
+            if owed:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    return press, drop
 
 
 def _set_noise_apart(said: int) -> None:
@@ -173,7 +211,8 @@ def _wait(child: int, seconds: float, asked: mmap.mmap) -> tuple[int, bool]:
 
     def end(number: int, frame: FrameType | None) -> None:
         late.append(not asked[1])
-        os.kill(child, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
 
     signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3) if seconds else 0.0)

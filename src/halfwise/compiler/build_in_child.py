@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,7 +13,7 @@ from halfwise.compiler.build import BuildError, BuildRequest, BuildResult, Failu
 from halfwise.compiler.handover import Report, check_paths, fail, fresh_log, read_build_log, staged
 from halfwise.core.child.process import log_tail
 from halfwise.core.child.worker import ChildDied, ChildFailed, call
-from halfwise.core.errors import MissingBackend
+from halfwise.core.errors import MissingBackend, NoRoom
 from halfwise.core.whole_files import WholeFiles
 
 __all__ = ["build_in_child"]
@@ -21,16 +22,23 @@ BUILD = "halfwise.compiler.native_build:build"
 
 
 def build_in_child(
-    modules: Sequence[str], request: BuildRequest, *, backend: str, title: str, install: str
+    modules: Sequence[str],
+    request: BuildRequest,
+    *,
+    backend: str,
+    title: str,
+    install: str,
+    idle_limit_s: float = math.inf,
 ) -> BuildResult:
-    """Have the first of `modules` that is there build in a child process; its end becomes a result or an error."""
+    """Have the first of `modules` that is there build in a child process; its end becomes a result or an error. It is
+    ended when it has computed nothing for so long."""
     check_paths(request)
     log_path = request.log_path or fresh_log()
     log_path.write_bytes(b"")
     started = time.monotonic()
     with WholeFiles() as files:
         try:
-            report = _reported(modules, staged(request, files), log_path)
+            report = _reported(modules, staged(request, files), log_path, idle_limit_s)
         except ChildDied as died:
             fail(title, request, log_path, died)
         except MissingBackend as error:
@@ -69,11 +77,11 @@ def _fail_as_reported(report: Report, title: str, request: BuildRequest, log_pat
     )
 
 
-def _reported(modules: Sequence[str], request: BuildRequest, log_path: Path) -> Report:
+def _reported(modules: Sequence[str], request: BuildRequest, log_path: Path, idle_limit_s: float) -> Report:
     asked = {"modules": list(modules), "request": asdict(request)}
     try:
-        answer = call(BUILD, asked, time_limit_s=request.time_limit_s, log_path=log_path)
-    except ChildFailed as failed:
+        answer = call(BUILD, asked, time_limit_s=request.time_limit_s, idle_limit_s=idle_limit_s, log_path=log_path)
+    except (ChildFailed, NoRoom) as failed:
         return Report("failed", str(failed))
     data = dict(answer.data)
     data["refusals"] = tuple(Refusal(**refusal) for refusal in data["refusals"])

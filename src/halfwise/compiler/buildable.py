@@ -74,7 +74,7 @@ def buildable(
     if not builds(wanted):
         if not builds(may):
             return None
-        wanted = fewest(may, builds, until)
+        wanted = fewest(may, builds, lambda: time.monotonic() <= until)
     audit = built[frozenset(wanted)]
     assert audit is not None
     added = [

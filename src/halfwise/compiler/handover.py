@@ -101,7 +101,9 @@ def fail(title: str, request: BuildRequest, log_path: Path, died: ChildDied) -> 
     """Raise the one error for a build that ended without a report, with the end of its log."""
     kept = f" (whole log: {request.log_path})" if request.log_path else ""
     message = f"{title} {died.tell(f'building {request.model_path}')}{kept}"
-    failure: Failure = "timeout" if died.ended.timed_out else "failed" if died.ended.killed else "crashed"
+    failure: Failure = (
+        "timeout" if died.ended.timed_out else "failed" if died.ended.killed or died.ended.idle else "crashed"
+    )
     raise BuildError(message, failure=failure, log_path=log_path, log_tail=died.tail)
 
 

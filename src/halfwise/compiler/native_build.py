@@ -57,7 +57,7 @@ def build_with(module: Any, request: BuildRequest) -> Report:
         short = any(map(ran_short, (*logger.errors, str(reason))))  # no answer about the model
         return Report(
             "failed" if short else "refused",
-            f"memory ran out: {reason}" if short else str(reason),
+            f"memory or threads ran out: {reason}" if short else str(reason),
             version=can.version,
             title=can.title,
             refusals=reason.refusals,

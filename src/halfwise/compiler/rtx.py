@@ -24,6 +24,7 @@ INSTALL = (
 # The wheels install the bindings alone; NVIDIA's download also brings the package around them.
 MODULES = ("tensorrt_rtx_bindings", "tensorrt_rtx")
 _TITLE = "TensorRT-RTX"
+_IDLE_S = 60.0  # a compiler that runs nothing on a GPU computes all the time
 
 
 def available() -> bool:
@@ -66,4 +67,4 @@ def build_request(request: BuildRequest) -> BuildResult:
         raise InputError("TensorRT-RTX cannot export layer information without a GPU; its kernel list is in the log")
     if not available():
         raise MissingBackend(f"{_TITLE} is not installed: {INSTALL}")
-    return build_in_child(MODULES, request, backend="tensorrt-rtx", title=_TITLE, install=INSTALL)
+    return build_in_child(MODULES, request, backend="tensorrt-rtx", title=_TITLE, install=INSTALL, idle_limit_s=_IDLE_S)

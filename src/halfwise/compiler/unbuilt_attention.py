@@ -51,7 +51,8 @@ def unbuilt_attention(decision: Decision, compiler: Callable[[Decision], Audit])
     every = list(groups.values())
     if not builds(every):
         return ()
-    wanted = fewest(every, builds, time.monotonic() + TIME_LIMIT_S) if len(every) > 1 else every
+    until = time.monotonic() + TIME_LIMIT_S
+    wanted = fewest(every, builds, lambda: time.monotonic() <= until) if len(every) > 1 else every
     names = {node.name for group in wanted for node in group}
     return tuple(name for name in found if name in names)
 

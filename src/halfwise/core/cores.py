@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import deque
@@ -10,7 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any, Self, TypeVar
 
-__all__ = ["Helper", "ahead", "beside", "cores", "in_blocks"]
+from halfwise.core.control_groups import cores_allowed
+
+__all__ = ["Helper", "ahead", "beside", "cores", "cores_here", "in_blocks"]
 
 _MOST_THREADS = 8
 _MOST_WAITING = 2  # tasks of a helper: what they read is kept for so long
@@ -40,9 +43,20 @@ def _kept_to() -> int:
     said = os.environ.get("OMP_NUM_THREADS", "")
     if said.isdecimal() and int(said):
         return int(said)
-    affinity = getattr(os, "sched_getaffinity", None)
-    allowed = len(affinity(0)) if affinity is not None else 0
+    allowed = cores_here()
     return allowed if allowed < _there() else 0
+
+
+def cores_here() -> int:
+    """The cores of the machine that the system lets this process run on, or the time of as many."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return max(1, min(len(affinity(0)) if affinity is not None else _there(), _time_of()))
+
+
+@cache
+def _time_of() -> int:
+    """Of a part of a core as of a whole one."""
+    return math.ceil(min(cores_allowed(), _there()))
 
 
 def in_blocks(work: Callable[[int, int], Result], size: int, block: int) -> list[Result]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["HalfwiseError", "InputError", "MissingBackend", "NoRoom", "of_sample"]
+__all__ = ["HalfwiseError", "InputError", "MissingBackend", "NoRoom", "interrupted", "of_sample"]
 
 
 class HalfwiseError(Exception):
@@ -29,6 +29,13 @@ class MissingBackend(HalfwiseError):
     """A backend or an extra is not there; the line says what to install."""
 
     exit_code = 3
+
+
+def interrupted(error: BaseException | None) -> bool:
+    """Whether a Ctrl-C is behind it, of which a library made an error of its own, as while it was loaded."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 @contextmanager

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["out_of_memory", "ran_short"]
+import errno
+
+__all__ = ["FULL", "no_temporary_room", "out_of_memory", "ran_short"]
+
+FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk, or of what one user may have there
 
 _PROTOBUF = {  # errors by name; messages are never too deep here, which it says of what it writes in the same words
     "DecodeError": "Arena alloc failed",
@@ -14,6 +18,7 @@ _SAID = (
     "bad allocation",
     "OutOfMemory",
     "Cannot allocate memory",
+    "Resource temporarily unavailable",  # a thread, for whose stack there is no memory, or which is one too many
     "Failed to allocate memory",
     "failed to map segment",
     "No space left on device",
@@ -35,3 +40,10 @@ def ran_short(told: str) -> bool:
     It is no answer about the model that it was given.
     """
     return any(words in told for words in _SAID)
+
+
+def no_temporary_room(why: object) -> str:
+    """`why`: what the system says, or how much is lacking."""
+    from tempfile import gettempdir
+
+    return f"no room for a temporary file in {gettempdir()} (TMPDIR): {why}; make room, or set TMPDIR to another folder"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -11,14 +10,18 @@ __all__ = ["fewest"]
 Item = TypeVar("Item")
 
 
-def fewest(items: Sequence[Item], enough: Callable[[Sequence[Item]], bool], until: float) -> list[Item]:
+def fewest(items: Sequence[Item], enough: Callable[[Sequence[Item]], bool], may_ask: Callable[[], bool]) -> list[Item]:
     """Of all of them, which are enough, the shortest beginning that is enough is sought; its last item is one of those
-    wanted, and the rest are sought before it in the same way. All of a beginning once the time is over."""
+    wanted, and the rest are sought before it in the same way. All of a beginning once no more may be asked."""
     wanted: list[Item] = []
-    while items and not enough(wanted):
+    while items:
+        if not may_ask():
+            return [*items, *wanted]
+        if enough(wanted):
+            break
         fails, good = 0, len(items)
         while good - fails > 1:
-            if time.monotonic() > until:
+            if not may_ask():
                 return [*items[:good], *wanted]
             middle = (fails + good) // 2
             if enough([*items[:middle], *wanted]):

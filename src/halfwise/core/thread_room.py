@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import sys
-from contextlib import suppress
 from pathlib import Path
+
+from halfwise.core.control_groups import tasks_left
 
 __all__ = ["room_for"]
 
@@ -14,12 +14,11 @@ _SPARE = 1 << 28  # bytes for what the threads work on
 _TASKS_SPARE = 8  # for what else starts meanwhile
 _STATM = Path("/proc/self/statm")
 _WHOLE, _DATA = 0, 5  # fields of it, in pages
-_GROUP, _GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def room_for(threads: int) -> bool:
     """For so many more, their stacks and their work."""
-    return sys.platform != "linux" or (_memory_for(threads) and threads + _TASKS_SPARE <= _tasks_left())
+    return sys.platform != "linux" or (_memory_for(threads) and threads + _TASKS_SPARE <= tasks_left())
 
 
 def _memory_for(threads: int) -> bool:
@@ -33,21 +32,3 @@ def _memory_for(threads: int) -> bool:
     needed = threads * (_STACK if stated == resource.RLIM_INFINITY else stated) + _SPARE
     used, page = _STATM.read_text(encoding="ascii").split(), resource.getpagesize()
     return all(int(used[field]) * page + needed <= limit for field, limit in limited.items())
-
-
-def _tasks_left() -> float:
-    """What control groups allow, such as that of a container, which may see its own as the root."""
-    left = math.inf
-    with suppress(OSError, ValueError):
-        for line in _GROUP.read_text(encoding="utf-8").splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers or "pids" in controllers.split(","):
-                root = _GROUPS / "pids" if controllers else _GROUPS
-                left = min(left, *map(_tasks_left_in, (root, root / path.lstrip("/"))))
-    return left
-
-
-def _tasks_left_in(group: Path) -> float:
-    with suppress(OSError, ValueError):
-        return int((group / "pids.max").read_text()) - int((group / "pids.current").read_text())
-    return math.inf

@@ -14,17 +14,25 @@ from pathlib import Path
 from types import TracebackType
 
 from halfwise.core.errors import InputError, NoRoom
+from halfwise.core.exhausted import FULL, no_temporary_room
 from halfwise.core.file_lock import lock
 from halfwise.core.json_text import read_json
 from halfwise.core.real_path import real_path
 from halfwise.core.removed_tree import remove_tree
 
-__all__ = ["WholeFiles", "check_room", "finish_interrupted", "is_special", "scratch_folder", "write_text"]
+__all__ = [
+    "WholeFiles",
+    "check_room",
+    "check_temporary_room",
+    "finish_interrupted",
+    "is_special",
+    "scratch_folder",
+    "write_text",
+]
 
 _SCRATCH = ".halfwise-"
 _LOCK = "lock"  # in a scratch folder: held by the process that writes there
 _NAMES = "names.json"  # in a scratch folder: what was written whole, and the names that it is about to get
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 # What becomes of a name that no file can have, or not there.
 _NO_NAME = frozenset(
     {
@@ -98,7 +106,7 @@ class WholeFiles:
                 _clear_away(folder)
         if isinstance(error, OSError):
             last = next(reversed(self._places), None)
-            kind_of = NoRoom if error.errno in _FULL else InputError
+            kind_of = NoRoom if error.errno in FULL else InputError
             raise kind_of(f"{last or error.filename} cannot be written: {error.strerror or error}") from error
 
     def _name(self) -> None:
@@ -162,6 +170,13 @@ def check_room(path: Path, folder: Path, size: int) -> None:
             f"{path} cannot be written: it takes {_bytes(size)}, and its disk has {_bytes(free)} left; "
             "make room or choose another folder"
         )
+
+
+def check_temporary_room(folder: Path, size: int) -> None:
+    """The same of a folder among the temporary files."""
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise NoRoom(no_temporary_room(f"it takes {_bytes(size)}, and {_bytes(free)} are left"))
 
 
 def _bytes(count: int) -> str:
@@ -253,7 +268,8 @@ def _is_inside(folder: Path, name: object) -> bool:
 
 
 def write_text(path: Path, text: str, errors: str = "strict") -> None:
-    with WholeFiles() as files:
+    """Write the file whole, with the folder that it is to lie in."""
+    with WholeFiles(path.parent) as files:
         files.text(path, text, errors)
 
 

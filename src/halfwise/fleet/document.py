@@ -64,6 +64,7 @@ class FleetDocument(Document, frozen=True, tag="halfwise.fleet/1", kw_only=True)
     reused: Annotated[Count, about("Jobs that were done before.")]
     jobs: Sequence[JobRecord]
     changes: Sequence[ChangeRecord]
+    ended: Annotated[bool, about("Whether the run came to its end; else it goes on or was interrupted.")] = True
 
 
 class HistoryDocument(Document, frozen=True, tag="halfwise.fleet-history/1", kw_only=True):

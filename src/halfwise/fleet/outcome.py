@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from halfwise.core.child.process import log_tail
 from halfwise.core.notes import CAUTIONS
-from halfwise.core.wording import listed
+from halfwise.core.wording import counted, listed
 
 __all__ = ["ANSWER", "LOG", "NO_FOLDER", "Outcome", "State", "ended"]
 
@@ -112,6 +112,10 @@ def _why(document: Mapping[str, Any]) -> str:
     ]
     if wrong:
         return listed(wrong, _TOLD, quote=str)
+    if str(document.get("schema", "")).startswith("halfwise.audit/"):
+        for key, became in (("violations", "ran otherwise than planned"), ("unproven", "cannot be verified")):
+            if lost := [str(each["node"]) for each in document.get(key, ())]:
+                return f"{counted(len(lost), 'node')} {became}: {listed(lost, _TOLD)}"[:_LONGEST]
     return str(document.get("status", "the answer is no"))
 
 

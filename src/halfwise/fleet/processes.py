@@ -13,13 +13,15 @@ from halfwise.core.child.black_box import BlackBox
 from halfwise.core.child.forks import Processes
 from halfwise.core.child.kept import forked
 from halfwise.core.child.process import Ended, log_tail
+from halfwise.core.control_groups import memory_left
 from halfwise.fleet.outcome import LOG, Outcome, ended
 from halfwise.fleet.work import CALL, Order, Verb
 
-__all__ = ["Limits", "Place", "Task", "cores_here", "memory_here", "name_of", "run_here"]
+__all__ = ["Limits", "Place", "Task", "memory_here", "name_of", "run_here"]
 
 _TICK_S = 0.1
 _KEPT_BACK = 0.8  # of the free memory that a fleet takes where nothing else is said
+_UNKNOWN = 10 << 30  # bytes, where the system does not say what is free
 _STOP_S = 10.0  # within which a killed process is gone
 _SPARE = 1.2  # of what a job held when it was stopped for others
 
@@ -71,38 +73,38 @@ def run_here(tasks: Sequence[Task], verb: Verb, limits: Limits, report: Report, 
         return
     started = forked(("halfwise.fleet.preload", verb.__module__))
     needs = [task.memory for task in tasks]
-    running: list[Place] = []
+    running: dict[int, Place] = {}  # by index; one that begins again is in it at once, so that it is stopped, too
     slots = _slots(min(limits.processes, len(tasks)))
     try:
         while waiting or running:
-            while (index := _next(tasks, needs, waiting, running, limits)) is not None:
+            while (index := _next(tasks, needs, waiting, list(running.values()), limits)) is not None:
                 waiting.remove(index)
-                cores = next(each for each in slots if all(place.cores is not each for place in running))
-                running.append(_start(started, index, tasks[index], verb, cores))
-            shown(running, len(waiting))
+                cores = next(each for each in slots if all(place.cores is not each for place in running.values()))
+                running[index] = _start(started, index, tasks[index], verb, cores)
+            shown(list(running.values()), len(waiting))
             codes = started.ended(_TICK_S)
-            left = []
-            for place in map(_measured, running):
+            for index, place in [(index, _measured(place)) for index, place in running.items()]:
+                running[index] = place
                 if (spared := _without_its_end(place, codes)) is not None:
-                    left.append(replace(place, task=spared, process=_process(started, spared, verb, place.cores)))
+                    process = _process(started, spared, verb, place.cores)
+                    running[index] = replace(place, task=spared, process=process)
                     continue
                 outcome = _outcome(place, codes)
                 if outcome is None:
-                    left.append(place)
                     continue
                 if place.process not in codes:
                     _stop(started, place)
+                del running[index]
                 with suppress(OSError):
                     Path(place.task.order.folder, CALL).unlink()
-                report(place.index, outcome)
-            running = left
-            if len(running) > 1 and sum(place.bytes for place in running) > limits.memory:
-                last = running.pop()  # it begins anew when the others leave it room
+                report(index, outcome)
+            if len(running) > 1 and sum(place.bytes for place in running.values()) > limits.memory:
+                index, last = running.popitem()  # it begins anew when the others leave it room
                 _stop(started, last)
-                needs[last.index] = max(needs[last.index], round(_SPARE * last.peak_bytes))
-                waiting.insert(0, last.index)
+                needs[index] = max(needs[index], round(_SPARE * last.peak_bytes))
+                waiting.insert(0, index)
     finally:
-        for place in running:
+        for place in running.values():
             _stop(started, place)
 
 
@@ -110,18 +112,10 @@ def name_of(verb: Verb) -> str:
     return f"{verb.__module__}:{verb.__qualname__}"
 
 
-def cores_here() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def memory_here() -> int:
     """Bytes that a fleet may take: most of what is free, or of what a container allows."""
-    free = [_field(Path("/proc/meminfo"), "MemAvailable:")]
-    with suppress(OSError, ValueError):
-        most = int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii"))
-        free.append(most - int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii")))
-    known = [each for each in free if each > 0]
-    return round(_KEPT_BACK * min(known)) if known else 8 << 30
+    free = _field(Path("/proc/meminfo"), "MemAvailable:") or _UNKNOWN
+    return round(_KEPT_BACK * min(free, memory_left()))
 
 
 def _slots(processes: int) -> list[tuple[int, ...]]:

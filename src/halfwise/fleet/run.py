@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from halfwise._version import __version__
+from halfwise.core.cores import cores_here
 from halfwise.core.document import Documented
 from halfwise.core.errors import InputError
 from halfwise.core.summary import Summary
@@ -17,7 +18,7 @@ from halfwise.fleet.contents import Contents
 from halfwise.fleet.document import ChangeRecord, FleetDocument, job_record, job_table
 from halfwise.fleet.jobs import Job, jobs_of, key_of
 from halfwise.fleet.outcome import Outcome
-from halfwise.fleet.processes import Limits, Place, Task, cores_here, memory_here, run_here
+from halfwise.fleet.processes import Limits, Place, Task, memory_here, run_here
 from halfwise.fleet.settings import Settings
 from halfwise.fleet.sources import sources_of
 from halfwise.fleet.store import Result, Store
@@ -32,24 +33,29 @@ _SPARE = 1.2  # of what it took last time
 
 @dataclass(frozen=True, repr=False)
 class FleetRun(Documented):
-    """The end of a run. `results` are in the order of the jobs, `folder` is that of the store."""
+    """The end of a run. `results` are in the order of the jobs, `folder` is that of the store.
+
+    Of a run that has not `ended`, jobs are missing: it goes on, or was interrupted or killed.
+    """
 
     folder: Path
     id: int
     results: tuple[Result, ...]
     reused: int
     changes: tuple[Change, ...]
+    ended: bool = True
 
     @property
     def good(self) -> bool:
-        return all(result.good for result in self.results)
+        return self.ended and all(result.good for result in self.results)
 
     @property
     def told(self) -> str:
         """How many jobs are good, and how many of them with a caution."""
         good, wary = sum(result.good for result in self.results), sum(result.wary for result in self.results)
         with_caution = f" ({wary:,} with a caution)" if wary else ""
-        return f"{good:,} of {counted(len(self.results), 'job')} good{with_caution}"
+        left = "" if self.ended else "; the run has not ended"
+        return f"{good:,} of {counted(len(self.results), 'job')} good{with_caution}{left}"
 
     def summary(self) -> Summary:
         """Every job."""
@@ -60,6 +66,7 @@ class FleetRun(Documented):
             status="good" if self.good else "bad",
             results=str(self.folder),
             run=self.id,
+            ended=self.ended,
             reused=self.reused,
             jobs=[job_record(result) for result in self.results],
             changes=[

@@ -46,6 +46,8 @@ def show_run(screen: Terminal, run: FleetRun, written: Sequence[Path]) -> None:
     reused = f"; {run.reused} of them were done before" if run.reused else ""
     jobs = f"{counted(len(run.results), 'job')}: {counts}{cautions}{reused}"
     screen.line(f"{jobs}; {number(round(seconds))} s of work", "bold")
+    if not run.ended:
+        screen.line("the run has not ended: it still runs, or it was interrupted and jobs are missing", "bold red")
     for path in written:
         screen.line(f"wrote {path}")
 

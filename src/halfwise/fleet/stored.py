@@ -38,9 +38,9 @@ def last_run(folder: Path) -> FleetRun:
         runs = store.runs()
         if not runs:
             raise InputError(f"{folder} holds no run: `halfwise fleet run` makes one")
-        run = runs[0][0]
+        run, _, _, state = runs[0]
         results = tuple(store.results_of(run))
-        return FleetRun(folder, run, results, 0, tuple(changes(store.before(run), results)))
+        return FleetRun(folder, run, results, 0, tuple(changes(store.before(run), results)), state == "ended")
 
 
 def history_of(folder: Path, model: str) -> History:

@@ -103,7 +103,7 @@ class ModelRecord(Record, frozen=True, forbid_unknown_fields=True):
 
     path: str = ""
     sha256: str = ""
-    nodes: Count = 0
+    nodes: Annotated[Count, about("As its file counts them, without those of functions and bodies.")] = 0
     data_sha256: Annotated[
         str | Left,
         about("Of the external data, where the model has some; of more than 1 GiB piece by piece."),

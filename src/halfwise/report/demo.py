@@ -14,7 +14,7 @@ _WARNINGS = 4
 def show_demo(terminal: Terminal, result: DemoResult) -> None:
     answers = result.answers
     terminal.line(
-        f"A small transformer head of {result.fix.model.stored_nodes} nodes, written to {result.model}. In FP32 it is "
+        f"A small transformer head of {len(result.fix.model.nodes)} nodes, written to {result.model}. In FP32 it is "
         "right. Its LayerNorm squares values up to 900, and FP16 ends at 65504: there the squares become infinite. "
         "x / inf becomes 0, and the answer is wrong without a single NaN:"
     )

@@ -20,10 +20,8 @@ def check_writable(*paths: Path | None, reads: Iterable[Path | None] = ()) -> No
     for path in paths:
         if path is None or is_special(path):
             continue
-        folder = path.absolute().parent
+        folder = next(each for each in path.absolute().parents if os.path.lexists(each))
         why = "it is a folder" if path.is_dir() else taken.get(real_path(path), "")
-        if not why and not folder.exists():
-            why = f"there is no folder {folder}"
         if not why and (not folder.is_dir() or not os.access(folder, os.W_OK)):
             why = f"{folder} is no folder that can be written to"
         if why:

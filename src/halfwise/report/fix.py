@@ -87,7 +87,7 @@ def _with(result: FixResult, kept: Sequence[PlannedNode]) -> str:
     repaired = counted(repairs, "repair")
     if kept:
         formats = " and ".join(sorted({node.format.value.upper() for node in kept}, reverse=True))
-        words = f"with {len(kept):,} of its {counted(len(result.sites.all), 'node')} in {formats}"
+        words = f"with {len(kept):,} of its {counted(len(result.model.nodes), 'node')} in {formats}"
         return f"{words} and {repaired}" if repairs else words
     if repairs:
         return f"after {repaired}: no node needs FP32"

@@ -57,7 +57,7 @@ def fix_markdown(result: FixResult) -> str:
     lines = [
         f"## {_RANKS[standing.rank]} halfwise fix: {name} {standing.told}",
         "",
-        f"With {len(kept):,} of {counted(len(result.sites.all), 'node')} out of FP16 and "
+        f"With {len(kept):,} of {counted(len(result.model.nodes), 'node')} out of FP16 and "
         f"{counted(len(result.plan.repairs), 'repair')}, on {inputs_told(result.samples)}, "
         f"for {prose(result.plan.target)}.",
         "",

@@ -16,6 +16,7 @@ _OF_INPUTS = (
     "--minShapes", "--optShapes", "--maxShapes", "--min-shapes", "--opt-shapes", "--max-shapes",
 )  # fmt: skip
 _SWITCHES = ("--letterbox", "--stretch")
+_BYTES = {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)}  # of a file's name that are no letters
 
 
 def input_words(command: str) -> list[str]:
@@ -81,4 +82,5 @@ def shell(words: Sequence[str]) -> str:
 def _word(word: str) -> str:
     if safe(word) == word:
         return shlex.quote(word)
-    return f"$'{safe(word.translate({92: chr(92) * 2, 39: chr(92) + chr(39)}))}'"
+    spelled = word.translate({92: chr(92) * 2, 39: chr(92) + chr(39)} | _BYTES)
+    return f"$'{safe(spelled)}'"

@@ -33,6 +33,7 @@ class Untried(StrEnum):
     VARIANTS = "inputs close to those given"
     ANEW = "a search with the inputs that were missed"
     SECOND = "a search with less rounding"
+    RUNTIME = "nodes with which ONNX Runtime runs the written model right"
     CURVE = "points of the curve"
 
 
@@ -140,6 +141,10 @@ class RunCounter:
     def over(self, a_pass: int) -> None:
         """A pass is over so many samples."""
         self.a_pass = max(a_pass, 1)
+
+    def judged(self, samples: float) -> None:
+        """The verdict took so many executions. Nothing comes later but another, where what was written runs wrong."""
+        self._verdict, self._overflows, self._larger, self.later = samples, 0.0, 0.0, 0
 
     def none_overflows(self) -> None:
         """No value comes near the limits of the format."""

@@ -101,7 +101,7 @@ class AuditResult(Documented):
 
     @property
     def kept(self) -> bool:
-        """Whether every wish is shown to have been kept."""
+        """Whether every wish is shown to have been kept; without a plan, whether no FP32 of a typed model was lost."""
         return self.audit.kept
 
     @property
@@ -120,7 +120,7 @@ class AuditResult(Documented):
             status: Status = against[node.node][0] if found else "kept" if node.node in wanted else ""
             notes = said(found.messages if found is not None else node.notes)
             evidence = f"{node.coverage}: {notes}" if notes else node.coverage
-            asked = wanted.get(node.node, "")
+            asked = found.wanted if found is not None else wanted.get(node.node, "")
             rows.append(
                 AuditedNode(node.node, node.op, node.compute, asked, node.precision, node.kernels, evidence, status)
             )
@@ -140,11 +140,13 @@ class AuditResult(Documented):
             if row.compute or row.asked
         )
         headline = f"{self.audit.source}: {counted(len(rows), 'node')}"
+        broken, open_ = len(self.audit.violations), len(self.audit.unproven)
         if self.wanted is not None:
-            broken, open_ = len(self.audit.violations), len(self.audit.unproven)
             headline += f", {counted(broken, 'violation')} of the plan, {open_:,} unproven"
+        elif broken:
+            headline += f", {counted(broken, 'violation')} of what the model states"
         columns = ("node", "operator", "asked", "got", "kernels", "evidence", "status")
-        return Summary(headline, columns, rows, self.kept if self.wanted is not None else None)
+        return Summary(headline, columns, rows, self.kept if self.wanted is not None or broken else None)
 
     def document(self) -> AuditDocument:
         return structs.replace(
@@ -166,7 +168,8 @@ def audit(
     """Show the precision that each ONNX node ran in, and whether a plan was kept.
 
     `source` is an engine's inspector JSON, a layer dump, a verbose build log, or an ONNX model to compile here (with
-    TensorRT-RTX, on these `inputs`). `model` is the ONNX model that the engine was built from.
+    TensorRT-RTX, on these `inputs`). `model` is the ONNX model that the engine was built from. Without a plan, FP32
+    that a typed model states counts: its nodes that ran otherwise are violations.
     """
     stated = Target.parse(target) if target is not None else None
     asked = _kept(Path(plan)) if plan is not None else None
@@ -178,7 +181,7 @@ def audit(
     if asked is None:
         names = [violation.node for violation in found.violations]
         told = Note.of(NoteKind.STATED_NOT_KEPT, names=names, count=len(names), total=len(wishes))
-        found = replace(found, violations=(), unproven=())
+        found = replace(found, unproven=())
         notes = (*notes, told) if names else notes
     found = replace(found, notes=notes)
     meant = _target(engine, stated, asked)

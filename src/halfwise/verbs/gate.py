@@ -132,7 +132,7 @@ class Gate(Documented):
         return GateDocument(
             status="holds" if self.holds else "broken",
             plan=self.plan,
-            model=GatedModel(str(self.model.path or ""), self.model.sha256, self.model.stored_nodes, self.change),
+            model=GatedModel(str(self.model.path or ""), self.model.sha256, len(self.model.nodes), self.change),
             checks=[check.document() for check in self.checks],
             tolerance=result.plan.tolerance.to_json() if result else None,
             error=outputs_told(result.fixed) if result else {},

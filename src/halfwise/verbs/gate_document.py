@@ -25,7 +25,7 @@ class GatedModel(Record, frozen=True):
 
     path: str
     sha256: str
-    nodes: Count
+    nodes: Annotated[Count, about("As `fix` counts them.")]
     change: Change
 
 

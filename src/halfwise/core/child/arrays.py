@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.contents import tensors_in
 from halfwise.core.set_aside import set_aside
+from halfwise.core.whole_files import check_temporary_room
 
 __all__ = ["Arrays", "read_arrays", "write_arrays"]
 
@@ -23,10 +24,11 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def write_arrays(path: Path, arrays: Arrays) -> None:
-    """Strings come back as objects; types that NumPy's files do not know, such as BF16, as float32."""
+    """Temporary. Strings come back as objects; types that NumPy's files do not know, such as BF16, as float32."""
     stored = {f"a{index}": _storable(array) for index, array in enumerate(tensors_in(arrays.values()))}
     lengths = [len(held) if isinstance(held, list) else _NOTHING if held is None else _ONE for held in arrays.values()]
     names = np.array(list(arrays), dtype=str)
+    check_temporary_room(path.parent, sum(array.nbytes for array in stored.values()))
     np.savez(path, names=names, lengths=np.array(lengths, dtype=np.int64), **stored)  # type: ignore[arg-type]
 
 

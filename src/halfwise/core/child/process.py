@@ -47,20 +47,26 @@ class Ended:
     seconds: float
     time_limit_s: float
     timed_out: bool
+    idle: bool = False  # it had computed nothing for long when it was ended
 
     @property
     def ok(self) -> bool:
-        return self.returncode == 0 and not self.timed_out
+        return self.returncode == 0 and not self.timed_out and not self.idle
 
     @property
     def killed(self) -> bool:
         """Whether somebody else ended it, which the system does where memory is out."""
-        return not self.timed_out and self.returncode == -int(getattr(signal, "SIGKILL", 9))
+        return not self.timed_out and not self.idle and self.returncode == -int(getattr(signal, "SIGKILL", 9))
 
     def describe(self) -> str:
         """The end in words that follow a subject, such as "crashed (SIGSEGV)"."""
         if self.timed_out:
             return f"did not finish within {self.time_limit_s:g} s and was stopped (give it a longer time limit)"
+        if self.idle:
+            return (
+                f"computed nothing any more and was stopped after {self.seconds:.0f} s, most often because memory or "
+                "threads ran out (ulimit -v, ulimit -u)"
+            )
         if self.killed:
             return "was killed (SIGKILL), most often because the machine ran out of memory"
         if self.returncode == -int(getattr(signal, "SIGBUS", 7)):

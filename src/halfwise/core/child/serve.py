@@ -14,7 +14,8 @@ from typing import IO, Any, NoReturn
 
 from halfwise.core.child.arrays import Arrays, read_arrays, write_arrays
 from halfwise.core.child.guard import end_with_parent, go_first
-from halfwise.core.errors import HalfwiseError, MissingBackend
+from halfwise.core.errors import HalfwiseError, MissingBackend, NoRoom
+from halfwise.core.exhausted import FULL, no_temporary_room
 from halfwise.core.freed_memory import give_back_memory, one_heap
 
 __all__ = ["Answer", "Request", "channels", "guard_child", "serve"]
@@ -87,9 +88,14 @@ def _event(folder: Path, request: Mapping[str, Any], events: IO[str]) -> dict[st
         return {"answer": answer.data, "arrays": count}
     except MissingBackend as error:
         return {"missing": str(error)}
+    except NoRoom as error:
+        return {"full": str(error)}
     except HalfwiseError as error:
         return {"failed": str(error)}
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in FULL:
+            named = f"{error.filename}: {error.strerror}; make room there"
+            return {"full": named if error.filename else no_temporary_room(error.strerror)}
         sys.excepthook(type(error), error, error.__traceback__)
         return {"failed": f"{type(error).__name__}: {error}"}
 

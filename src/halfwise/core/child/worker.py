@@ -7,6 +7,7 @@ worker can answer many requests; where the child itself ends, the worker is of n
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,12 +19,15 @@ from typing import Any
 from halfwise.core.child import process
 from halfwise.core.child.arrays import Arrays, read_arrays, write_arrays
 from halfwise.core.child.folders import LOG, ChildFolder
+from halfwise.core.child.idle import Idle
 from halfwise.core.child.lines import Lines, python_command
 from halfwise.core.child.process import Ended
 from halfwise.core.child.serve import Answer
-from halfwise.core.errors import HalfwiseError, MissingBackend
+from halfwise.core.errors import HalfwiseError, MissingBackend, NoRoom
 
 __all__ = ["ChildDied", "ChildFailed", "Worker", "call"]
+
+_LOOKS = 10  # at what a child computes, within the time that it may compute nothing
 
 
 class ChildDied(HalfwiseError):
@@ -86,11 +90,14 @@ class Worker:
         arrays: Sequence[Arrays] = (),
         *,
         time_limit_s: float,
+        idle_limit_s: float = math.inf,
         notify: Callable[[str], None] = lambda text: None,
     ) -> Answer:
-        """What `function`, such as "package.module:name", answers to a `Request`; `notify` gets its progress.
+        """What `function`, such as "package.module:name", answers to a `Request`; `notify` gets its progress. It is
+        ended, too, when it has computed nothing for `idle_limit_s`.
 
-        Raises ChildDied, ChildFailed, or MissingBackend where the function did. No child outlives an interruption.
+        Raises ChildDied, ChildFailed, or MissingBackend where the function did, and NoRoom where a disk is full. No
+        child outlives an interruption.
         """
         process.check_limit(time_limit_s)
         with ChildFolder() as folder:  # of its own: temporary files are swept away after days
@@ -99,25 +106,34 @@ class Worker:
             request = {"function": function, "data": data, "arrays": len(arrays), "time_limit_s": time_limit_s}
             (folder / "request.json").write_text(json.dumps(request, default=str), encoding="utf-8")
             try:
-                event = self._ask(folder, time_limit_s, notify)
+                event = self._ask(folder, time_limit_s, idle_limit_s, notify)
             except BaseException:
                 process.end(self._lines.child)
                 raise
             if "missing" in event:
                 raise MissingBackend(event["missing"])
+            if "full" in event:
+                raise NoRoom(event["full"])
             if "failed" in event:
                 raise ChildFailed(event["failed"])
             read = tuple(read_arrays(folder / f"out-{index}.npz") for index in range(event["arrays"]))
         return Answer(event["answer"], read)
 
-    def _ask(self, folder: Path, time_limit_s: float, notify: Callable[[str], None]) -> dict[str, Any]:
-        started = time.monotonic()
+    def _ask(
+        self, folder: Path, time_limit_s: float, idle_limit_s: float, notify: Callable[[str], None]
+    ) -> dict[str, Any]:
+        started, idle = time.monotonic(), Idle.now(self._lines.child.pid)
         self._lines.send(str(folder))
         while True:
+            left = max(0.0, started + time_limit_s - time.monotonic())
             try:
-                event = self._lines.receive(max(0.0, started + time_limit_s - time.monotonic()))
+                event = self._lines.receive(min(left, idle_limit_s / _LOOKS))
             except Empty:
-                raise self._died(started, time_limit_s, timed_out=True) from None
+                idle = idle.still()
+                waits = idle.seconds >= idle_limit_s
+                if not waits and time.monotonic() < started + time_limit_s:
+                    continue
+                raise self._died(started, time_limit_s, timed_out=not waits, idle=waits) from None
             if event is None:
                 raise self._died(started, time_limit_s, timed_out=False)
             if "progress" in event:
@@ -125,14 +141,14 @@ class Worker:
             elif event:
                 return event
 
-    def _died(self, started: float, time_limit_s: float, *, timed_out: bool) -> ChildDied:
-        if not timed_out:
+    def _died(self, started: float, time_limit_s: float, *, timed_out: bool, idle: bool = False) -> ChildDied:
+        if not timed_out and not idle:
             try:
                 self._lines.child.wait(timeout=max(0.0, started + time_limit_s - time.monotonic()))
             except subprocess.TimeoutExpired:
                 timed_out = True
         process.end(self._lines.child)
-        ended = Ended(self._lines.child.returncode, time.monotonic() - started, time_limit_s, timed_out)
+        ended = Ended(self._lines.child.returncode, time.monotonic() - started, time_limit_s, timed_out, idle)
         return ChildDied(ended, process.log_tail(self._log_path))
 
 
@@ -142,10 +158,11 @@ def call(
     arrays: Sequence[Arrays] = (),
     *,
     time_limit_s: float,
+    idle_limit_s: float = math.inf,
     log_path: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Answer:
     """One request to a child of its own."""
     process.check_limit(time_limit_s)
     with Worker(log_path, environment) as worker:
-        return worker.ask(function, data, arrays, time_limit_s=time_limit_s)
+        return worker.ask(function, data, arrays, time_limit_s=time_limit_s, idle_limit_s=idle_limit_s)

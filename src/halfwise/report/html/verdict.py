@@ -70,7 +70,7 @@ def verdict_words(result: FixResult) -> VerdictWords:
     name = result.model.path.name if result.model.path else "The model"
     here = result.standing.here
     kept = [node for node in result.plan.nodes if node.format is not Format.FP16]
-    total = len(result.sites.all)
+    total = len(result.model.nodes)
     formats = " and ".join(sorted({node.format.value.upper() for node in kept}, reverse=True)) or "FP32"
     repairs = counted(len(result.plan.repairs), "exact repair") if result.plan.repairs else ""
     if result.met and kept:

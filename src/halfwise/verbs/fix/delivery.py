@@ -56,7 +56,10 @@ def deliver(prepared: Prepared, found: Feedback) -> Delivery:
 
 
 def _delivered(prepared: Prepared, found: Feedback) -> Delivery:
+    counter = prepared.context.counter
+    before = counter.samples
     judged = judge(prepared, found)
+    counter.judged(counter.samples - before)
     prepared.request.model.stamps.check()
     written = write(prepared, found)
     typed = written.files.typed

@@ -61,7 +61,7 @@ class FixedModel(Record, frozen=True):
 
     path: str
     sha256: str
-    nodes: Count
+    nodes: Annotated[Count, about("Every node that is judged: those of functions and bodies too, constants not.")]
     compute_nodes: Count
     typed: Annotated[TypedRecord | Left, about("Where the file is FP16 or BF16 already.")] = LEFT_OUT
 

@@ -190,7 +190,7 @@ class FixResult(Documented):
         """The verdict, and each node that stays out of FP16."""
         name = self.model.path.name if self.model.path else "the model"
         standing = self.standing
-        kept, total = len(self.plan.nodes), len(self.sites.all)
+        kept, total = len(self.plan.nodes), len(self.model.nodes)
         parts = [f"{name} {standing.told} with {kept:,} of {counted(total, 'node')} out of FP16"]
         if self.plan.repairs:
             parts.append(counted(len(self.plan.repairs), "repair"))
@@ -216,7 +216,7 @@ class FixResult(Documented):
             model=FixedModel(
                 path=str(self.model.path) if self.model.path else "",
                 sha256=self.model.sha256,
-                nodes=self.model.stored_nodes,
+                nodes=len(self.model.nodes),
                 compute_nodes=self.sites.compute_nodes,
                 typed=_typed(self.model.given) if self.model.given is not None else LEFT_OUT,
             ),

@@ -23,9 +23,11 @@ from halfwise.core.tolerance import Verdict
 from halfwise.core.whole_files import WholeFiles, scratch_folder
 from halfwise.deploy.targets import kind_of
 from halfwise.model.contrib.steps_grouped import slides_cache
+from halfwise.model.inputs.rollout import executions
 from halfwise.model.model import Model
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.typed_onnx import write_typed
+from halfwise.search.run_counter import Untried
 from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.delivered import MOST_INPUTS, Delivered, judged_as_written
 from halfwise.verbs.fix.feedback import Feedback
@@ -50,6 +52,12 @@ def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedb
     feeds = found.candidate.decided.samples.validation[: MOST_INPUTS if delivered.refutes else 1]
     until = time.monotonic() + TIME_LIMIT_S
     misses = list[Verdict]()
+    counter, judges = prepared.context.counter, 1 + len(found.context.also)
+    emulated = executions(found.candidate.decided.samples.all) * judges if delivered.refutes else 0
+
+    def may_ask() -> bool:
+        """What is found is judged again, whose runs are kept back."""
+        return time.monotonic() <= until and counter.free(emulated, Untried.RUNTIME)
 
     def runs(nodes: Sequence[ir.Node]) -> bool:
         if delivered.refutes and not _with(found, nodes).holds(found.context):
@@ -73,10 +81,12 @@ def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedb
             return verdict.met
 
     does = "misses the tolerance" if delivered.refutes else "does not run"
+    if not may_ask():
+        return None
     request.notify(f"looking for the nodes with which ONNX Runtime {does} in FP16")
     if not runs(may):
         return _own_doing(decision.sites.model, misses[0]) if misses and not stated else None
-    wanted = fewest(may, runs, until)
+    wanted = fewest(may, runs, may_ask)
     if not wanted:
         return None
     added = [

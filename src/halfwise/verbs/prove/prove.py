@@ -120,7 +120,7 @@ def prove(
         )
     )
     if path is not None:
-        with WholeFiles() as files:
+        with WholeFiles(path.parent) as files:
             files.text(path, json.dumps(machine.to_json(), indent=1, ensure_ascii=False) + "\n")
     journal.discard()
     return Proof(machine, path)
