@@ -63,6 +63,7 @@ class NoteKind(Enum):
     UNSEEN_MAY_MISS = "unseen-may-miss"
     UNSEEN_TRAJECTORIES = "unseen-trajectories"
     UNSEEN_SCATTERS = "unseen-scatters"
+    UNSEEN_LUCK = "unseen-luck"
     UNSEEN_SIZE = "unseen-size"
     UNSEEN_CHOICES = "unseen-choices"
     UNSEEN_STREAMS = "unseen-streams"

@@ -35,6 +35,10 @@ VERDICTS = {
         "{count} of {inputs} other streams of {steps} steps miss the tolerance (error up to {bound:number} times the "
         "allowed one): {op} {subject!r} chooses between near equals."
     ),
+    NoteKind.UNSEEN_LUCK: (
+        "Other inputs may miss the tolerance: the estimate of rounding expects errors up to {bound:number} times the "
+        "allowed one. These inputs chose the FP32 nodes. Give more, or --margin 1."
+    ),
     NoteKind.UNSEEN_SIZE: (
         "The loudest input made louder, or the quietest quieter, misses the tolerance (error {bound:number} times the "
         "allowed one). Give the loudest and the quietest inputs that you expect."

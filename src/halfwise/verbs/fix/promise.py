@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.inputs.feed import Feed
 from halfwise.precision.decision import Decision
+from halfwise.search.estimated import luck
 from halfwise.search.held_out import Decided
 from halfwise.search.judge import Measured, chance
 from halfwise.search.jumps import jumping
@@ -35,6 +36,7 @@ class Promise:
     of_size: bool = False  # whether only inputs louder or quieter than those given may miss
     steps: int = 0  # of an input that is a trajectory
     turned: Note | None = None  # how many inputs miss since a choice inside turns
+    by_luck: bool = False  # whether the inputs given keep the tolerance by luck, as the estimate of rounding says
 
     @property
     def carried(self) -> bool:
@@ -45,6 +47,8 @@ class Promise:
             return
         if self.turned is not None:
             yield self.turned
+        elif self.by_luck:
+            yield Note.of(NoteKind.UNSEEN_LUCK, bound=self.bound)
         elif self.of_size:
             yield Note.of(NoteKind.UNSEEN_SIZE, bound=self.bound)
         elif self.wanted and self.steps:
@@ -89,13 +93,16 @@ def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured, *, run
     if bound > 1.0:
         stream = prepared.request.rollout
         return Promise(bound, inputs_wanted(ratios, margin), steps=0 if stream is None else stream.steps)
+    lucky = bound * luck(decided.estimated, fixed.smooth or fixed.ratios)
+    if lucky > 1.0:
+        return Promise(lucky, 0, by_luck=True)
     turned = turned_choices(prepared, decided, decision, variants) if runs else None
     if turned is not None:
         return Promise(min(turned.bound, FARTHEST), 0, turned=turned.told(FARTHEST))
     if not runs or (bound <= DOUBT and not may_overflow(decided.sites, candidate.statistics)):
-        return Promise(bound, 0)  # far from the tolerance, and no value is near the format's limits
+        return Promise(lucky, 0)  # far from the tolerance, and no value is near the format's limits
     louder = _resized(prepared, decided, decision) * relaxed * (1.0 + margin)
-    return Promise(max(bound, louder), 0, of_size=louder > 1.0)
+    return Promise(max(lucky, louder), 0, of_size=louder > 1.0)
 
 
 def _near(prepared: Prepared, decided: Decided) -> tuple[Feed, ...]:

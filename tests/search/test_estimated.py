@@ -1,0 +1,90 @@
+"""Inputs that chose the FP32 nodes may keep the tolerance by luck: plain FP16 and the estimate of rounding tell."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from numpy.typing import NDArray
+
+from halfwise import fix
+from halfwise.core.notes import NoteKind
+from halfwise.search import held_out
+from halfwise.search.estimated import estimated, luck
+from halfwise.search.judge import Measured
+from halfwise.search.noise import Noise
+from halfwise.search.noise_model import NoiseModel
+from halfwise.search.search import Solution
+from halfwise.verbs.fix.result import FixResult
+from tests.models.build import model, node, value, weight
+from tests.support.messages import kinds
+
+A, B = (ir.Node("", "Mul", [], name=name) for name in "ab")
+PLAIN = Measured((2.0, 2.4, 1.8, 2.2))
+
+
+def solution(*keep: ir.Node, energies: dict[ir.Node, float]) -> Solution:
+    pieces = tuple(Noise(frozenset({each}), energy, False) for each, energy in energies.items())
+    lucky = Measured((0.5, 0.6))
+    return Solution(frozenset(keep), (), PLAIN, lucky, NoiseModel(pieces, dict.fromkeys(energies, 1.0), frozenset()))
+
+
+def test_plain_fp16_is_what_is_left_of_the_squares() -> None:
+    found = estimated(solution(A, energies={A: 0.84, B: 0.16}), PLAIN)
+    assert found == pytest.approx(0.4 * (2.0 * 2.4 * 1.8 * 2.2) ** 0.25)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "plain"),
+    [
+        (solution(energies={A: 0.84, B: 0.16}), PLAIN),  # no node was chosen
+        (replace(solution(A, energies={A: 0.84, B: 0.16}), noise=None), PLAIN),
+        (solution(A, energies={A: 0.84, B: 0.16}), Measured((2.0, math.inf))),
+        (solution(A, B, energies={A: 0.84, B: 0.16}), PLAIN),  # the estimate leaves nothing
+        (solution(A, energies={B: 0.16}), PLAIN),  # it does not know what was chosen
+    ],
+)
+def test_it_says_nothing_where_it_knows_nothing(chosen: Solution, plain: Measured) -> None:
+    assert estimated(chosen, plain) == 0.0
+
+
+def stairs() -> onnx.ModelProto:
+    """A sum near 1,000, which FP16 rounds to halves, and a product behind it that it rounds at the last bit."""
+    nodes = [node("Add", "x far", "h"), node("Sub", "h far", "d"), node("Mul", "d c", "y")]
+    weights = [weight("far", np.float32(1000.3)), weight("c", np.float32(1.1))]
+    return model(nodes, [value("x", shape=(64,))], [value("y", shape=(64,))], weights)
+
+
+def fixed(tolerance: float) -> FixResult:
+    given: list[dict[str, NDArray[np.float32]]] = [
+        {"x": np.random.default_rng(seed).standard_normal(64).astype(np.float32)} for seed in range(6)
+    ]
+    return fix(stairs(), given, repairs="none", tolerance=f"y:rel_l2<={tolerance}")
+
+
+@pytest.mark.parametrize(
+    ("estimate", "times"), [(0.0, 1.0), (0.4, 1.0), (0.45, 1.0), (0.6, 1.5), (1.1, 2.75), (1.3, 1.0)]
+)
+def test_luck_is_told_where_it_is_more_than_chance_in_the_estimate_and_no_more_than_luck(
+    estimate: float, times: float
+) -> None:
+    assert luck(estimate, (0.2, 0.8)) == pytest.approx(times)
+
+
+@pytest.mark.parametrize(("times", "told"), [(0.5, False), (2.0, True), (9.0, False)])
+def test_inputs_that_keep_the_tolerance_by_luck_are_told(
+    times: float, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tolerance = 1.4 * fixed(1e-2).verdict.value
+    before = fixed(tolerance)
+    assert before.met and before.fp32_nodes and before.promise is not None and before.promise.carried
+    usual = 0.7 * times  # the worst of these inputs is at 0.7, and they are much alike
+    monkeypatch.setattr(held_out, "estimated", lambda chosen, plain: usual)
+    result = fixed(tolerance)
+    assert result.met and result.fp32_nodes == before.fp32_nodes and result.promise is not None
+    assert result.promise.carried is not told
+    assert (NoteKind.UNSEEN_LUCK in kinds(result.notes)) is told
