@@ -248,6 +248,7 @@ def test_a_ctrl_c_of_which_a_library_made_an_error_is_told(
             raise ImportError("initialization failed") from pressed
 
     monkeypatch.setattr("halfwise.cli.main.app", loads)
+    monkeypatch.setattr(entry.signal, "signal", lambda *_: None)
     assert entry.run_words(["scan", "m.onnx"]) == 130
     assert capsys.readouterr().err == "halfwise: interrupted\n"
 
