@@ -25,12 +25,12 @@ from halfwise.search.attempt import Attempt
 from halfwise.search.choose import least_step
 from halfwise.search.context import EvaluationContext
 from halfwise.search.diagnosis import Diagnosis
-from halfwise.search.estimated import estimated
 from halfwise.search.exchanged import exchanged
 from halfwise.search.held_inputs import HELD_OUT_TARGET, Inputs
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Judge, Measured, over_all, unseen_bound
 from halfwise.search.jumps import jumping
+from halfwise.search.luck import luck
 from halfwise.search.noise_model import NoiseModel, noise_of_one
 from halfwise.search.prune import Kept, kept_node
 from halfwise.search.quantiser_steps import Movement, beyond_fp16, has_quantisers
@@ -68,7 +68,7 @@ class Decided:
     notes: tuple[Note, ...] = ()
     diagnosis: Diagnosis | None = None  # None where nothing was wrong or nothing was searched
     variants: tuple[Feed, ...] = ()  # of the inputs, where these are too few to judge alone
-    estimated: float = 0.0  # the ratio of a usual input by the estimate of rounding; 0 where it does not say
+    luck: float = 1.0  # how many times the error of the inputs given others are to expect
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,22 +308,25 @@ class HeldOutSearch:
             notes,
             found.diagnosis,
             inputs.variants or (),
-            self._estimated(best, samples),
+            self._luck(best, samples),
         )
 
     def _expected(self, best: Attempt, held_out: Measured, inputs: Inputs) -> float:
         """The ratio to expect of inputs that were not given, from all that were."""
         return unseen_bound([best.solution.found, *([held_out] if inputs.given.origin == "given" else [])])
 
-    def _estimated(self, best: Attempt, given: Samples) -> float:
-        """The ratio of a usual input by the estimate of rounding, which chose no nodes; 0 where it does not say."""
+    def _luck(self, best: Attempt, given: Samples) -> float:
+        """Of the inputs searched; where the report runs plain FP16 anyway, of all given."""
         search, solution = best.search, best.solution
         if given.origin != "given" or not solution.keep or not math.isfinite(solution.fp16.ratio):
-            return 0.0
-        if best.model is not self.model and search.judge.spent:
-            return 0.0  # of the model as given it is run for the report, too
-        held_out = self.context.judge(search.sites, given.validation).measure(search.assignment(frozenset()))
-        return estimated(solution, over_all([solution.fp16, held_out]))
+            return 1.0
+        held_out = given.validation if best.model is self.model else ()
+        judges = [search.judge, *([self.context.judge(search.sites, held_out)] if held_out else [])]
+        plain, found = (
+            over_all([judge.measure(search.assignment(keep)) for judge in judges])
+            for keep in (frozenset[ir.Node](), solution.keep)
+        )
+        return luck(solution, plain, found)
 
     def _use_bf16(self, best: Attempt, samples: Samples) -> dict[ir.Node, Format]:
         """Nodes that only lack range take BF16, as many as the tolerance bears, also of held-out inputs."""

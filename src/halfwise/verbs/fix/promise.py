@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.inputs.feed import Feed
 from halfwise.precision.decision import Decision
-from halfwise.search.estimated import luck
 from halfwise.search.held_out import Decided
 from halfwise.search.judge import Measured, chance
 from halfwise.search.jumps import jumping
@@ -93,7 +92,7 @@ def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured, *, run
     if bound > 1.0:
         stream = prepared.request.rollout
         return Promise(bound, inputs_wanted(ratios, margin), steps=0 if stream is None else stream.steps)
-    lucky = bound * luck(decided.estimated, fixed.smooth or fixed.ratios)
+    lucky = bound * decided.luck
     if lucky > 1.0:
         return Promise(lucky, 0, by_luck=True)
     turned = turned_choices(prepared, decided, decision, variants) if runs else None

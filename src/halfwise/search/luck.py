@@ -8,30 +8,26 @@ nodes take from it, leans to neither side.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from statistics import geometric_mean
 
 from halfwise.search.judge import Measured
 from halfwise.search.search import Solution
 
-__all__ = ["estimated", "luck"]
+__all__ = ["luck"]
 
 TELLING = 1.25  # times what was measured: below it, an estimate is not exact enough to tell luck
 FARTHEST = 3.0  # the same, beyond which no luck goes: the estimate is off
 
 
-def estimated(solution: Solution, plain: Measured) -> float:
-    """The ratio of a usual input; 0 where the estimate does not say. `plain`: all nodes in FP16, on all inputs."""
-    keep, noise, ratios = solution.keep, solution.noise, plain.smooth or plain.ratios
-    if not keep or noise is None or not 0.0 < min(ratios) <= max(ratios) < math.inf:
-        return 0.0
-    left, whole = noise.left(keep), noise.left(frozenset())
-    return math.sqrt(left / whole) * geometric_mean(ratios) if 0.0 < left < whole < math.inf else 0.0
-
-
-def luck(estimate: float, ratios: Sequence[float]) -> float:
-    """How many times more than these ratios others are to be expected; 1 where the estimate does not tell."""
-    if not estimate or min(ratios) <= 0.0:
+def luck(solution: Solution, plain: Measured, found: Measured) -> float:
+    """How many times the error found others are to expect; 1 where the estimate does not tell. `plain`: with all nodes
+    in FP16, on the same inputs."""
+    keep, noise = solution.keep, solution.noise
+    before, after = (each.smooth or each.ratios for each in (plain, found))
+    if not keep or noise is None or not 0.0 < min(*before, *after) <= max(*before, *after) < math.inf:
         return 1.0
-    times = estimate / geometric_mean(ratios)
+    left, whole = noise.left(keep), noise.left(frozenset())
+    if not 0.0 < left < whole < math.inf:
+        return 1.0
+    times = math.sqrt(left / whole) * geometric_mean(before) / geometric_mean(after)
     return times if TELLING < times <= FARTHEST else 1.0

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from halfwise import fix
 from halfwise.core.notes import NoteKind
 from halfwise.search import held_out
-from halfwise.search.estimated import estimated, luck
 from halfwise.search.judge import Measured
+from halfwise.search.luck import luck
 from halfwise.search.noise import Noise
 from halfwise.search.noise_model import NoiseModel
 from halfwise.search.search import Solution
@@ -29,13 +29,20 @@ PLAIN = Measured((2.0, 2.4, 1.8, 2.2))
 
 def solution(*keep: ir.Node, energies: dict[ir.Node, float]) -> Solution:
     pieces = tuple(Noise(frozenset({each}), energy, False) for each, energy in energies.items())
-    lucky = Measured((0.5, 0.6))
-    return Solution(frozenset(keep), (), PLAIN, lucky, NoiseModel(pieces, dict.fromkeys(energies, 1.0), frozenset()))
+    return Solution(frozenset(keep), (), PLAIN, PLAIN, NoiseModel(pieces, dict.fromkeys(energies, 1.0), frozenset()))
 
 
-def test_plain_fp16_is_what_is_left_of_the_squares() -> None:
-    found = estimated(solution(A, energies={A: 0.84, B: 0.16}), PLAIN)
-    assert found == pytest.approx(0.4 * (2.0 * 2.4 * 1.8 * 2.2) ** 0.25)
+def found(times: float) -> Measured:
+    """So many times what is expected of 16% of the squares."""
+    return Measured(tuple(0.4 * times * ratio for ratio in reversed(PLAIN.ratios)))
+
+
+@pytest.mark.parametrize(
+    ("measured", "told"), [(1 / 1.5, 1.5), (1 / 2.75, 2.75), (1 / 1.2, 1.0), (1.0, 1.0), (2.0, 1.0), (1 / 3.2, 1.0)]
+)
+def test_luck_is_what_the_estimate_expects_over_what_was_measured(measured: float, told: float) -> None:
+    """Not where it is less than an estimate may be off, or more than luck may be."""
+    assert luck(solution(A, energies={A: 0.84, B: 0.16}), PLAIN, found(measured)) == pytest.approx(told)
 
 
 @pytest.mark.parametrize(
@@ -43,13 +50,14 @@ def test_plain_fp16_is_what_is_left_of_the_squares() -> None:
     [
         (solution(energies={A: 0.84, B: 0.16}), PLAIN),  # no node was chosen
         (replace(solution(A, energies={A: 0.84, B: 0.16}), noise=None), PLAIN),
-        (solution(A, energies={A: 0.84, B: 0.16}), Measured((2.0, math.inf))),
+        (solution(A, energies={A: 0.84, B: 0.16}), Measured((2.0, math.inf, 1.8, 2.2))),
+        (solution(A, energies={A: 0.84, B: 0.16}), Measured((2.0, 0.0, 1.8, 2.2))),
         (solution(A, B, energies={A: 0.84, B: 0.16}), PLAIN),  # the estimate leaves nothing
         (solution(A, energies={B: 0.16}), PLAIN),  # it does not know what was chosen
     ],
 )
-def test_it_says_nothing_where_it_knows_nothing(chosen: Solution, plain: Measured) -> None:
-    assert estimated(chosen, plain) == 0.0
+def test_none_is_told_where_nothing_is_known(chosen: Solution, plain: Measured) -> None:
+    assert luck(chosen, plain, found(0.5)) == 1.0
 
 
 def stairs() -> onnx.ModelProto:
@@ -75,16 +83,16 @@ def test_luck_is_told_where_it_is_more_than_chance_in_the_estimate_and_no_more_t
     assert luck(estimate, (0.2, 0.8)) == pytest.approx(times)
 
 
-@pytest.mark.parametrize(("times", "told"), [(0.5, False), (2.0, True), (9.0, False)])
+@pytest.mark.parametrize(("times", "told"), [(1.0, False), (2.0, True)])
 def test_inputs_that_keep_the_tolerance_by_luck_are_told(
     times: float, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tolerance = 1.4 * fixed(1e-2).verdict.value
     before = fixed(tolerance)
     assert before.met and before.fp32_nodes and before.promise is not None and before.promise.carried
-    usual = 0.7 * times  # the worst of these inputs is at 0.7, and they are much alike
-    monkeypatch.setattr(held_out, "estimated", lambda chosen, plain: usual)
+    monkeypatch.setattr(held_out, "luck", lambda chosen, plain, found: times)
     result = fixed(tolerance)
     assert result.met and result.fp32_nodes == before.fp32_nodes and result.promise is not None
     assert result.promise.carried is not told
+    assert result.promise.bound == pytest.approx(times * before.promise.bound)
     assert (NoteKind.UNSEEN_LUCK in kinds(result.notes)) is told
