@@ -74,15 +74,6 @@ def fixed(tolerance: float) -> FixResult:
     return fix(stairs(), given, repairs="none", tolerance=f"y:rel_l2<={tolerance}")
 
 
-@pytest.mark.parametrize(
-    ("estimate", "times"), [(0.0, 1.0), (0.4, 1.0), (0.45, 1.0), (0.6, 1.5), (1.1, 2.75), (1.3, 1.0)]
-)
-def test_luck_is_told_where_it_is_more_than_chance_in_the_estimate_and_no_more_than_luck(
-    estimate: float, times: float
-) -> None:
-    assert luck(estimate, (0.2, 0.8)) == pytest.approx(times)
-
-
 @pytest.mark.parametrize(("times", "told"), [(1.0, False), (2.0, True)])
 def test_inputs_that_keep_the_tolerance_by_luck_are_told(
     times: float, told: bool, monkeypatch: pytest.MonkeyPatch
