@@ -81,8 +81,17 @@ def test_inputs_that_keep_the_tolerance_by_luck_are_told(
     tolerance = 1.4 * fixed(1e-2).verdict.value
     before = fixed(tolerance)
     assert before.met and before.fp32_nodes and before.promise is not None and before.promise.carried
-    monkeypatch.setattr(held_out, "luck", lambda chosen, plain, found: times)
+    asked = list[tuple[Measured, Measured]]()
+
+    def told_luck(chosen: Solution, plain: Measured, found: Measured) -> float:
+        asked.append((plain, found))
+        return times
+
+    monkeypatch.setattr(held_out, "luck", told_luck)
     result = fixed(tolerance)
+    plain, found = asked[-1]
+    assert len(plain.ratios) == len(found.ratios) == 6  # of all inputs, in FP16 and as chosen
+    assert min(plain.ratios) > 1.0 >= found.ratio
     assert result.met and result.fp32_nodes == before.fp32_nodes and result.promise is not None
     assert result.promise.carried is not told
     assert result.promise.bound == pytest.approx(times * before.promise.bound)

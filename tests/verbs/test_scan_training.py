@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 
 from halfwise.core.notes import NoteKind
+from halfwise.model.elements import WINDOW
 from halfwise.verbs.scan import scan
 from tests.models.build import model, node, value, weight
 from tests.models.zoo import SHAPES, cnn_tiny_weights, encoder, norm_log_head
@@ -45,6 +46,15 @@ def test_training_does_not_move_constants_of_the_program() -> None:
     built = model(nodes, [value("x", shape=(2, 3))], [value("y", shape=None)], sentinels)
     assert [finding.rule for finding in scan(built).findings if finding.rule == "HW104"] == ["HW104", "HW104"]
     assert advice(built) == {}
+
+
+def test_a_weight_that_begins_with_one_number_is_none_of_them() -> None:
+    """Rows of a pruned layer or of a table are zeros, more of them than are read at a time."""
+    rows = np.zeros((1025, WINDOW // 1024), np.float32)
+    rows[-1] = 1e6 * np.random.default_rng(0).standard_normal(rows.shape[1])
+    nodes = [node("MatMul", "x w", "y")]
+    built = model(nodes, [value("x", shape=(1, 1025))], [value("y", shape=None)], [weight("w", rows)])
+    assert advice(built) == {NoteKind.TRAIN_MORE_DECAY: ["w"]}
 
 
 def test_the_layers_are_named() -> None:

@@ -41,9 +41,11 @@ def training_advice(findings: Sequence[Finding], patterns: Sequence[Pattern], mo
 
 def _untrained(value: ir.Value) -> bool:
     """Scales, which calibration makes, and constants of the program: one number, whatever their shape."""
-    tensor = value.const_value
-    window = next(Elements(tensor).windows(), None) if tensor is not None else None
-    return is_scale(value) or (window is not None and bool((window == window.flat[0]).all()))
+    if is_scale(value) or value.const_value is None or not value.const_value.size:
+        return is_scale(value)
+    elements = Elements(value.const_value)
+    first = elements.read(0, 1)
+    return all(bool((window == first).all()) for window in elements.windows())
 
 
 def _weights(named: Mapping[str, list[str]], patterns: Sequence[Pattern], model: Model | None) -> Iterator[Note]:
