@@ -34,12 +34,12 @@ from halfwise.emulation.lent_weights import LentWeights
 from halfwise.emulation.ort import FEW, MANY, RUNTIME_IR_VERSION, Device, Session
 from halfwise.emulation.row_products import results_of_rows, rows_of
 from halfwise.emulation.store import Store, is_large
+from halfwise.model.bodies import bodies_of, nodes_in
 from halfwise.model.families import PRODUCTS, RECURRENT
 from halfwise.model.model import Model
 from halfwise.model.ops import BODIES
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import RewrittenUnit, rewrite_unit
-from halfwise.precision.sites import bodies_of
 
 __all__ = ["Step", "Stepper"]
 
@@ -191,7 +191,7 @@ class Stepper:
     def inner(self, node: ir.Node) -> tuple[ir.Node, ...]:
         """The nodes in a node's subgraphs."""
         if node not in self._inner:
-            self._inner[node] = tuple(inner for graph in bodies_of(node) for inner in graph.all_nodes())
+            self._inner[node] = tuple(inner for graph in bodies_of(node) for inner in nodes_in(graph))
         return self._inner[node]
 
     def compile(self, node: ir.Node, assignment: Assignment) -> _Compiled:
@@ -291,9 +291,8 @@ class Stepper:
             needed = {value for value in node.inputs if value is not None}
             for inner in self.inner(node):
                 needed.update(value for value in inner.inputs if value is not None)
-            for attribute in node.attributes.values():
-                if attribute.type is ir.AttributeType.GRAPH:
-                    needed.update(attribute.as_graph().outputs)
+            for graph in bodies_of(node):
+                needed.update(graph.outputs)
             self._outside[node] = frozenset(needed)
         return self._outside[node]
 

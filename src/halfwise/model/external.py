@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from halfwise.core.errors import InputError
 from halfwise.core.real_path import real_path
+from halfwise.model.bodies import graphs_in
 from halfwise.model.proto_file import byte_size, every_tensor, own_name
 
 __all__ = ["beside_its_data", "check_external_data", "data_folder", "external_files", "holds_own_weights", "read_small"]
@@ -82,7 +83,7 @@ def _place(location: str, path: Path) -> Path:
 
 def read_small(model: ir.Model) -> None:
     """Exporters may put every tensor into external data, shapes and scalars included: these are held as any other."""
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in (model.graph, *graphs_in(model.graph)):
         for value in graph.initializers.values():
             held = value.const_value
             if isinstance(held, ir.ExternalTensor) and held.nbytes <= _SMALL:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from halfwise.core.formats import Format, format_of_type
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.bodies import graphs_in, nodes_in
 from halfwise.model.model import Model
 from halfwise.model.moving import Move, movers
 from halfwise.model.ops import TYPE_ATTRIBUTES
@@ -52,7 +53,7 @@ def fp32_model(model: Model) -> Model:
         for value in (*copy.graph.inputs, *copy.graph.outputs)
         if isinstance(value.type, ir.TensorType) and value.dtype in _NARROW
     }
-    switches = [node for node in copy.graph.all_nodes() if _switches(node)]
+    switches = [node for node in nodes_in(copy.graph) if _switches(node)]
     _Widening().run(copy)
     for node in switches:
         _take_out(node)
@@ -99,10 +100,10 @@ def holds_narrow(model: Model) -> bool:
 
 
 def _values(model: ir.Model) -> Iterable[ir.Value]:
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in (model.graph, *graphs_in(model.graph)):
         yield from graph.inputs
         yield from graph.initializers.values()
-    for node in model.graph.all_nodes():
+    for node in nodes_in(model.graph):
         yield from node.outputs
 
 
@@ -146,7 +147,7 @@ class _Widening:
             value.type = _widened_type(value.type)
             if value.const_value is not None:
                 value.const_value = self._tensor(value.const_value)
-        for node in model.graph.all_nodes():
+        for node in nodes_in(model.graph):
             for attribute in list(node.attributes.values()):
                 wide = self._attribute(node, attribute)
                 if wide is not None and attribute.name in _WITHIN:

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from halfwise.core.child.black_box import Fatal, attached, guarded, native_call
 from halfwise.core.formats import format_of_type
+from halfwise.model.bodies import bodies_of, nodes_in
 from halfwise.model.contrib.registered import lent_schemas
 from halfwise.model.inference_trial import is_doubtful, survives, values_are_few
 from halfwise.model.ops import DTYPE_ATTRIBUTES
@@ -52,7 +53,7 @@ def infer_types(model: ir.Model) -> None:
 
 def _forget_bodies(model: ir.Model) -> None:
     """An exporter may state a wrong rank of what a branch hands out, which ONNX Runtime runs and inference believes."""
-    for node in model.graph.all_nodes():
+    for node in nodes_in(model.graph):
         if node.op_type != "If" or node.domain:
             continue
         for branch in (attribute.as_graph() for attribute in node.attributes.values()):
@@ -70,13 +71,13 @@ def _infer(model: ir.Model) -> None:
     if not attached() and is_doubtful(model) and not survives(model):
         return
     call = native_call("inferring types and shapes", _structure(model) if attached() else b"")
-    limit = _LIMIT_S + _LIMIT_S_PER_NODE * sum(1 for _ in model.graph.all_nodes())
+    limit = _LIMIT_S + _LIMIT_S_PER_NODE * sum(1 for _ in nodes_in(model.graph))
     for values in (True, False) if values_are_few(model) else (False,):
         with lent_schemas(model), suppress(Fatal), guarded(call, partial(str, values), cpu_seconds=limit):
             with suppress(Exception):  # where ONNX cannot go on, types stay as they are
                 infer_shapes(model, follow_values=values)
             break
-    for node in model.graph.all_nodes():
+    for node in nodes_in(model.graph):
         for index, value in enumerate(node.outputs):
             if isinstance(value.type, ir.TensorType) and _is_sequence(node, index):
                 value.type = ir.SequenceType(value.type)  # the pass tells the type of the elements only
@@ -86,13 +87,13 @@ def _infer(model: ir.Model) -> None:
 
 
 def _structure(model: ir.Model) -> bytes:
-    return "\n".join(f"{node.op_type} {node.name}" for node in model.graph.all_nodes()).encode(errors="replace")
+    return "\n".join(f"{node.op_type} {node.name}" for node in nodes_in(model.graph)).encode(errors="replace")
 
 
 def _is_sequence(node: ir.Node, index: int) -> bool:
     """Whether an output can only be a sequence: by its schema, by what it is made of, or by what a body hands out."""
     if node.op_type in ("If", "Loop") and not node.domain:
-        bodies = [a.as_graph() for a in node.attributes.values() if a.type is ir.AttributeType.GRAPH]
+        bodies = list(bodies_of(node))
         place = index + (node.op_type == "Loop")  # a loop's body hands its condition out first
         return any(isinstance(b.outputs[place].type, ir.SequenceType) for b in bodies if place < len(b.outputs))
     if not has_schema(node):
@@ -118,7 +119,7 @@ def _is_optional(node: ir.Node) -> bool:
 
 def _fill_gaps(model: ir.Model) -> bool:
     filled = False
-    for node in model.graph.all_nodes():
+    for node in nodes_in(model.graph):
         for index, value in enumerate(node.outputs):
             if value.type is None and value.name:
                 value.type = _by_schema(model, node, index) if has_schema(node) else _first_float(node)

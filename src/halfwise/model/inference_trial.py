@@ -15,6 +15,7 @@ import onnx_ir as ir
 from halfwise.core.child.kept import ask
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.child.worker import ChildDied, ChildFailed
+from halfwise.model.bodies import nodes_in
 from halfwise.model.contrib.registered import lent_schemas
 from halfwise.model.shape_inference import asked_of
 
@@ -31,12 +32,12 @@ _MOST_VALUES = 1 << 22  # of a list: inference that follows values makes an obje
 def is_doubtful(model: ir.Model) -> bool:
     """Whether something in a model is as no exporter writes it."""
     given = (*model.graph.inputs, *model.graph.initializers.values())
-    return any(_unusual_value(value) for value in given) or any(_unusual(model, n) for n in model.graph.all_nodes())
+    return any(_unusual_value(value) for value in given) or any(_unusual(model, n) for n in nodes_in(model.graph))
 
 
 def values_are_few(model: ir.Model) -> bool:
     """Whether inference can follow the values of lists, such as sizes and axes."""
-    values = (*model.graph.inputs, *(value for node in model.graph.all_nodes() for value in node.outputs))
+    values = (*model.graph.inputs, *(value for node in nodes_in(model.graph) for value in node.outputs))
     lists = (value.shape[0] for value in values if value.shape is not None and len(value.shape) == 1)
     return all(not isinstance(size, int) or size <= _MOST_VALUES for size in lists)
 

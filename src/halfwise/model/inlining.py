@@ -13,6 +13,7 @@ from onnx_ir.passes import common as passes
 from halfwise.core import limits
 from halfwise.core.errors import InputError
 from halfwise.core.wording import listed
+from halfwise.model.bodies import nodes_in
 
 __all__ = ["inline_functions"]
 
@@ -46,7 +47,7 @@ def _check_extent(model: ir.Model) -> None:
     """Each level of calls may double the one below."""
     functions = model.functions
     called = {
-        name: sorted({node.op_identifier() for node in functions[name].all_nodes()} & functions.keys())
+        name: sorted({node.op_identifier() for node in nodes_in(functions[name])} & functions.keys())
         for name in functions
     }
     try:

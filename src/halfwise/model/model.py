@@ -17,6 +17,7 @@ from onnx_ir import Graph, Node, Value
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, format_of_type
+from halfwise.model.bodies import graphs_in, nodes_in
 from halfwise.model.cache_sizes import rooms_of
 from halfwise.model.chosen_rows import last_row
 from halfwise.model.data_hash import DataHash, file_sha256, is_data
@@ -74,12 +75,12 @@ class Model:
     @cached_property
     def bodies(self) -> tuple[Model, ...]:
         """The same model, looked at within each of its subgraphs."""
-        return tuple(replace(self, within=graph) for graph in self.ir.graph.subgraphs() if graph is not self.ir.graph)
+        return tuple(replace(self, within=graph) for graph in graphs_in(self.ir.graph))
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """Every node in execution order, the ones in subgraphs right behind the node that holds them."""
-        return tuple(self.ir.graph.all_nodes())
+        return tuple(nodes_in(self.ir.graph))
 
     @cached_property
     def node_by_name(self) -> dict[str, Node]:
@@ -143,7 +144,7 @@ class Model:
     def value_names(self) -> frozenset[str]:
         """Every tensor name that is taken."""
         names = {value.name for value in self.initializers()} | {v.name for n in self.nodes for v in n.outputs}
-        for graph in (self.ir.graph, *self.ir.graph.subgraphs()):
+        for graph in (self.ir.graph, *graphs_in(self.ir.graph)):
             names.update(value.name for value in graph.inputs)
         return frozenset(name or "" for name in names)
 
@@ -160,9 +161,8 @@ class Model:
     def initializers(self) -> Iterator[Value]:
         """Every initializer, those of subgraphs included."""
         yield from self.ir.graph.initializers.values()
-        for graph in self.ir.graph.subgraphs():
-            if graph is not self.ir.graph:
-                yield from graph.initializers.values()
+        for graph in graphs_in(self.ir.graph):
+            yield from graph.initializers.values()
 
     def opset(self, domain: str = "") -> int:
         return self.ir.opset_imports.get(domain, 1)

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from halfwise.model.bodies import graphs_in
+
 if TYPE_CHECKING:
     import onnx_ir as ir
 
@@ -42,7 +44,7 @@ def name_nodes(nodes: Iterable[ir.Node]) -> int:
 def separate_names(graph: ir.Graph) -> None:
     """Let no tensor of a branch or a loop be called like one of another, which ONNX allows: what is known of tensors
     goes by their names, and ONNX's own inference takes one for the other."""
-    bodies = [body for body in graph.subgraphs() if body is not graph]
+    bodies = graphs_in(graph)
     if not bodies:
         return
     given = {value: value.name for each in (graph, *bodies) for value in _held_in(each)}

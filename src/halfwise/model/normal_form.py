@@ -8,6 +8,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from halfwise.core.errors import InputError
+from halfwise.model.bodies import graphs_in, nodes_in
 from halfwise.model.cache_sizes import state_cache_sizes
 from halfwise.model.inference import infer_types
 from halfwise.model.inlining import inline_functions
@@ -29,7 +30,7 @@ def normalise(model: ir.Model) -> int:
         _align_function_opsets(model)
         inline_functions(model)
     check_signatures(model)
-    renamed = name_nodes(model.graph.all_nodes())
+    renamed = name_nodes(nodes_in(model.graph))
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     passes.RemoveInitializersFromInputsPass()(model)
     _read_weights_themselves(model)
@@ -55,7 +56,7 @@ def _one_default_domain(model: ir.Model) -> None:
         if "ai.onnx" in versions:
             versions.setdefault("", versions.pop("ai.onnx"))
     model.opset_imports.setdefault("", _ANY_OPSET)
-    nodes = [*model.graph.all_nodes(), *(n for function in model.functions.values() for n in function.all_nodes())]
+    nodes = [*nodes_in(model.graph), *(n for function in model.functions.values() for n in nodes_in(function))]
     for node in nodes:
         if node.domain == "ai.onnx":
             node.domain = ""
@@ -64,7 +65,7 @@ def _one_default_domain(model: ir.Model) -> None:
 def _read_weights_themselves(model: ir.Model) -> None:
     """Exporters write equal weights once, and a copy by an Identity for each other place: what reads a copy reads a
     weight."""
-    for node in list(model.graph.all_nodes()):
+    for node in list(nodes_in(model.graph)):
         if node.op_type != "Identity" or node.domain or node.graph is None or len(node.inputs) != 1:
             continue
         given, copy = node.inputs[0], node.outputs[0]
@@ -83,7 +84,7 @@ def _align_function_opsets(model: ir.Model) -> None:
             outer = model.opset_imports.get(domain, version)
             if outer == version or (not domain and raise_function(function, outer)):
                 continue
-            for node in function.all_nodes():
+            for node in nodes_in(function):
                 if node.domain == domain and not _same_operator(node, version, outer):
                     raise InputError(
                         f"the function {function.domain}:{function.name} uses opset {version} and the model {outer}, "
@@ -95,7 +96,7 @@ def _align_function_opsets(model: ir.Model) -> None:
 def _opset_of(model: ir.Model, function: ir.Function) -> int:
     """The model's, where it matters to the function: with operators that differ."""
     outer, version = model.opset_imports.get("", 1), function.opset_imports.get("", 1)
-    same = all(node.domain or _same_operator(node, version, outer) for node in function.all_nodes())
+    same = all(node.domain or _same_operator(node, version, outer) for node in nodes_in(function))
     return version if same else outer
 
 
@@ -108,14 +109,14 @@ def _same_operator(node: ir.Node, one: int, other: int) -> bool:
 
 
 def _check_wiring(model: ir.Model) -> None:
-    graphs = (model.graph, *model.graph.subgraphs())
+    graphs = (model.graph, *graphs_in(model.graph))
     known: set[ir.Value] = set()
     for graph in graphs:
         _check_scope(graph)
         known.update(graph.inputs, graph.initializers.values())
-    for node in model.graph.all_nodes():
+    for node in nodes_in(model.graph):
         known.update(node.outputs)
-    for node in model.graph.all_nodes():
+    for node in nodes_in(model.graph):
         for value in node.inputs:
             if value is not None and value not in known:
                 raise InputError(f"node {node.name!r} reads {value.name!r}, which nothing produces")
@@ -133,7 +134,7 @@ def _check_outputs(graph: ir.Graph) -> None:
 
 def _declare_initializers(model: ir.Model) -> None:
     """As what they hold, whatever the file says of them elsewhere."""
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in (model.graph, *graphs_in(model.graph)):
         for value in graph.initializers.values():
             if (held := value.const_value) is not None and (value.dtype, value.shape) != (held.dtype, held.shape):
                 value.type, value.shape = ir.TensorType(held.dtype), ir.Shape(held.shape.numpy())

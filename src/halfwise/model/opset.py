@@ -9,6 +9,7 @@ import numpy as np
 import onnx.defs
 import onnx_ir as ir
 
+from halfwise.model.bodies import nodes_in
 from halfwise.model.contrib.schemas import DOMAIN, IN_DEFAULT_DOMAIN
 from halfwise.model.families import QUANTISERS, REDUCTIONS
 from halfwise.model.ops import NARROW_SCALES
@@ -49,7 +50,7 @@ def raise_opset(model: ir.Model, version: int) -> bool:
 def raise_function(function: ir.Function, version: int) -> bool:
     """The same of a function of the model."""
     now = function.opset_imports.get("", 1)
-    if now > version or not _respelled((node for node in function.all_nodes() if not node.domain), now, version):
+    if now > version or not _respelled((node for node in nodes_in(function) if not node.domain), now, version):
         return False
     function.opset_imports[""] = version
     for value in list(function.graph.initializers.values()):  # a function has no place for them
@@ -65,7 +66,7 @@ def allow_narrow_scales(model: ir.Model) -> None:
 
     ONNX Runtime's own quantisers, of 4 and 16 bits in older opsets, have ONNX's attributes and meaning.
     """
-    own = [node for node in model.graph.all_nodes() if node.op_type in QUANTISERS and node.domain == DOMAIN]
+    own = [node for node in nodes_in(model.graph) if node.op_type in QUANTISERS and node.domain == DOMAIN]
     if own and all(_has_schema_of_onnx(node) for node in own) and raise_opset(model, _ALL_STEPS):
         for node in own:
             node.domain, node.version = "", None
@@ -90,7 +91,7 @@ def _respelled(nodes: Iterable[ir.Node], now: int, version: int) -> bool:
 
 
 def _standard(model: ir.Model) -> Iterator[ir.Node]:
-    return (node for node in model.graph.all_nodes() if not node.domain)
+    return (node for node in nodes_in(model.graph) if not node.domain)
 
 
 def _step(node: ir.Node, now: int, version: int) -> Callable[[], None] | None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.model.bodies import nodes_in
+
 __all__ = ["split_sequences"]
 
 _SINCE = 13  # the opset whose Split has its sizes as an input
@@ -15,7 +17,7 @@ def split_sequences(model: ir.Model) -> None:
     """Do so in place, where the sizes are known; types and names have to be, too."""
     if model.opset_imports.get("", 1) < _SINCE:
         return
-    for node in list(model.graph.all_nodes()):
+    for node in list(nodes_in(model.graph)):
         if node.op_type == "SplitToSequence" and not node.domain and (sizes := _sizes(node)):
             _split(model, node, sizes)
 
@@ -44,7 +46,7 @@ def _split(model: ir.Model, node: ir.Node, sizes: list[int]) -> None:
         return
     if whole is None or not isinstance(graph, ir.Graph):
         return
-    taken = {value.name for each in model.graph.all_nodes() for value in each.outputs} | set(model.graph.initializers)
+    taken = {value.name for each in nodes_in(model.graph) for value in each.outputs} | set(model.graph.initializers)
     held = ir.tensor(np.array(sizes, np.int64), name=_free(f"{node.name}/sizes", taken))
     given = ir.Value(name=held.name, shape=ir.Shape([len(sizes)]), type=ir.TensorType(held.dtype), const_value=held)
     model.graph.register_initializer(given)

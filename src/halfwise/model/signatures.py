@@ -11,6 +11,7 @@ import onnx.defs
 import onnx_ir as ir
 
 from halfwise.core.errors import InputError
+from halfwise.model.bodies import nodes_in
 
 __all__ = ["check_references", "check_signatures"]
 
@@ -36,7 +37,7 @@ class _Signature:
 
 def check_references(model: ir.Model) -> None:
     """Only a node of a function may take an attribute from the function's caller."""
-    for node in model.graph.all_nodes():
+    for node in nodes_in(model.graph):
         for name, attribute in node.attributes.items():
             if attribute.is_ref():
                 raise InputError(
@@ -47,7 +48,7 @@ def check_references(model: ir.Model) -> None:
 
 def check_signatures(model: ir.Model) -> None:
     """Of every standard operator. Functions are inlined before: only then is it known what their nodes have."""
-    for node in model.graph.all_nodes():
+    for node in nodes_in(model.graph):
         if node.domain:
             continue
         known = _signature(node.op_type, node.version or model.opset_imports.get("", 1))

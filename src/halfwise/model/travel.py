@@ -22,6 +22,7 @@ import onnx_ir as ir
 
 from halfwise.core.child.packed import Array, Packed
 from halfwise.core.errors import HalfwiseError
+from halfwise.model.bodies import graphs_in
 from halfwise.model.mapped_once import map_once
 from halfwise.model.model import Model
 
@@ -150,7 +151,7 @@ def _parts(model: ir.Model) -> list[Any]:
 
 def _listed(model: ir.Model) -> Iterator[Any]:
     yield model
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in (model.graph, *graphs_in(model.graph)):
         yield graph
         yield from graph.inputs
         yield from graph.initializers.values()
@@ -160,7 +161,7 @@ def _listed(model: ir.Model) -> Iterator[Any]:
 
 
 def _initializers(model: ir.Model) -> Iterator[ir.Value]:
-    for graph in dict.fromkeys((model.graph, *model.graph.subgraphs())):
+    for graph in dict.fromkeys((model.graph, *graphs_in(model.graph))):
         yield from graph.initializers.values()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from halfwise.model.bodies import graphs_in
+
 __all__ = ["unread_inputs"]
 
 
@@ -16,7 +18,7 @@ def unread_inputs(graph: ir.Graph) -> dict[ir.Value, tuple[str, bool]]:
             continue
         for name, value in (("then_branch", True), ("else_branch", False)):
             branch = node.attributes[name].as_graph()
-            flags.update(dict.fromkeys((branch, *branch.subgraphs()), (condition.name or "", value)))
+            flags.update(dict.fromkeys((branch, *graphs_in(branch)), (condition.name or "", value)))
     found = {}
     for given in graph.inputs:
         read = {flags.get(reader.graph) for reader, _ in given.uses()}

@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.core.formats import Format
+from halfwise.model.bodies import bodies_of, graphs_in, nodes_in
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 
@@ -127,7 +128,7 @@ class _Walk:
 
     def run(self) -> Rewritten:
         model, proto = self.model.ir, self.result.proto
-        self._gather_wanted(self.model.nodes, (model.graph, *model.graph.subgraphs()))
+        self._gather_wanted(self.model.nodes, (model.graph, *graphs_in(model.graph)))
         proto.ir_version = max(model.ir_version, _OLDEST_IR_VERSION)
         if proto.ir_version > _COMMON_IR_VERSION and not _has_new_types(model):
             proto.ir_version = _COMMON_IR_VERSION
@@ -344,15 +345,9 @@ class _Walk:
 
 def _graphs_of(node: ir.Node) -> Iterator[ir.Graph]:
     """The graphs a node holds, at any depth."""
-    for attribute in node.attributes.values():
-        graphs: Iterable[ir.Graph] = ()
-        if attribute.type is ir.AttributeType.GRAPH:
-            graphs = (attribute.as_graph(),)
-        elif attribute.type is ir.AttributeType.GRAPHS:
-            graphs = attribute.as_graphs()
-        for graph in graphs:
-            yield graph
-            yield from graph.subgraphs()
+    for graph in bodies_of(node):
+        yield graph
+        yield from graphs_in(graph)
 
 
 def _nodes_within(node: ir.Node) -> Iterator[ir.Node]:
@@ -361,7 +356,7 @@ def _nodes_within(node: ir.Node) -> Iterator[ir.Node]:
 
 
 def _has_new_types(model: ir.Model) -> bool:
-    values = (v for node in model.graph.all_nodes() for v in (*node.inputs, *node.outputs))
+    values = (v for node in nodes_in(model.graph) for v in (*node.inputs, *node.outputs))
     return any(v is not None and v.dtype is not None and v.dtype.value >= _NEW_TYPES for v in values)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +10,7 @@ import onnx_ir as ir
 
 from halfwise.core.formats import Format, format_of_type
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.bodies import bodies_of
 from halfwise.model.model import Model
 from halfwise.model.moving import only_moves
 from halfwise.model.operator_slots import SHAPE_READERS, shape_slots
@@ -20,7 +20,7 @@ from halfwise.model.random_draws import draws
 from halfwise.model.weights import stored_type
 from halfwise.precision.choices import NO_CHOICES, Choices
 
-__all__ = ["Site", "Sites", "bodies_of", "native_format"]
+__all__ = ["Site", "Sites", "native_format"]
 
 _COARSE = 4  # times smaller than what a format holds with all its bits
 
@@ -165,15 +165,6 @@ class Sites:
     def _kept(self, node: ir.Node) -> Note | None:
         option = self.choices.kept.get(node.name or "")
         return Note.of(NoteKind.USER_KEEPS, option=option) if option else None
-
-
-def bodies_of(node: ir.Node) -> Iterator[ir.Graph]:
-    """The graphs that a node holds itself."""
-    for attribute in node.attributes.values():
-        if attribute.type is ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type is ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
 
 
 def _why_not(node: ir.Node, fmt: Format) -> Note | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
+from halfwise.model.bodies import bodies_of, nodes_in
 from halfwise.model.model import Model
 from halfwise.model.normal_form import normalise
 from halfwise.repair.rule import Ranges, Repair, Rule
@@ -43,7 +44,7 @@ def repaired(
         copy, done = model.ir.clone(), []
         rule: Rule | None = None
         try:
-            by_name = {node.name: node for node in copy.graph.all_nodes()}
+            by_name = {node.name: node for node in nodes_in(copy.graph)}
             for rule, repair in wanted:
                 near = _with_makers(by_name[name] for name in repair.nodes if name in by_name)
                 if rule.apply(copy, repair):
@@ -75,7 +76,7 @@ def _remove_unread(model: ir.Model, nodes: Iterable[ir.Node]) -> None:
         node = waiting.pop()
         if node.graph is None or any(value.uses() or value.is_graph_output() for value in node.outputs):
             continue
-        if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
+        if any(True for _ in bodies_of(node)):
             RemoveUnusedNodesPass()(model)  # of what its bodies read, too
             continue
         waiting += node.predecessors()

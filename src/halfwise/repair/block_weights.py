@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.model.bodies import nodes_in
 from halfwise.model.contrib.decompose import is_own
 from halfwise.model.contrib.packed import Packed, packed_product, packed_table
 from halfwise.model.contrib.writer import PlainSteps, dims_of, shaped, spread
@@ -46,7 +47,7 @@ def with_block_weights(model: Model, types: Collection[str], negative: Collectio
     copy = model.ir.clone()
     raise_opset(copy, _BLOCKED_SCALES)
     blocks, written = _Blocks(copy, negative), []
-    for node in list(copy.graph.all_nodes()):
+    for node in list(nodes_in(copy.graph)):
         found = packed(node)
         if found is not None:
             blocks.put(node, found)

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
+from halfwise.model.bodies import nodes_in
 from halfwise.model.contrib.packed import four_bits, positive
 from halfwise.model.contrib.writer import dims_of, stored
 from halfwise.model.model import Model
@@ -43,7 +44,7 @@ def with_centred_blocks(model: Model, types: Collection[str], negative: Collecti
     if not names:
         return model
     copy = model.ir.clone()
-    for node in [node for node in copy.graph.all_nodes() if node.name in names]:
+    for node in [node for node in nodes_in(copy.graph) if node.name in names]:
         weight = _weight(node, signed=signed)
         assert weight is not None
         _centre(copy, node, weight)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, Session
+from halfwise.model.bodies import nodes_in
 from halfwise.model.ops import CONTROL_FLOW
 from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import whole
@@ -30,7 +31,7 @@ Steady = dict[ir.Node, int]  # and their places in the order of execution
 def steady_nodes(model: ir.Model) -> Steady:
     """The nodes whose results are the same in every run, and in every turn of a loop."""
     found: Steady = {}
-    for index, node in enumerate(model.graph.all_nodes()):
+    for index, node in enumerate(nodes_in(model.graph)):
         if node.domain or node.op_type in _UNSTEADY or node.op_type in CONTROL_FLOW:
             continue
         if any(output.name and not isinstance(output.type, ir.TensorType) for output in node.outputs):

@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import ArrayLike, NDArray
 
+from halfwise.model.bodies import graphs_in, nodes_in
 from halfwise.model.data_hash import DataHash
 from halfwise.model.model import Model
 from halfwise.model.patterns.view import View
@@ -132,10 +133,10 @@ _known: WeakKeyDictionary[ir.Model, _Names] = WeakKeyDictionary()  # so that man
 def _names_of(model: ir.Model) -> _Names:
     if model not in _known:
         nodes: dict[str, ir.Node | None] = {}
-        for node in model.graph.all_nodes():
+        for node in nodes_in(model.graph):
             nodes.setdefault(node.name or "", node)
         values: dict[str, None] = {}
-        for graph in (model.graph, *model.graph.subgraphs()):
+        for graph in (model.graph, *graphs_in(model.graph)):
             values.update(dict.fromkeys(graph.initializers))
             values.update((value.name or "", None) for value in graph.inputs)
             values.update((value.name or "", None) for node in graph for value in node.outputs)

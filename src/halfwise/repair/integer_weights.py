@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
+from halfwise.model.bodies import graphs_in
 from halfwise.model.families import QUANTISERS
 from halfwise.model.model import Model
 from halfwise.model.moving import FROM_FIRST
@@ -26,7 +27,7 @@ def with_integer_weights(model: Model, types: Collection[str]) -> Model:
     if not any(_path(value, types) for value in model.initializers()):
         return model
     copy, found = model.ir.clone(), []
-    for graph in (copy.graph, *copy.graph.subgraphs()):
+    for graph in (copy.graph, *graphs_in(copy.graph)):
         found += [(value, path) for value in graph.initializers.values() if (path := _path(value, types))]
     if not raise_opset(copy, max(_TYPES[value.dtype] for value, _ in found if value.dtype is not None)):
         return model

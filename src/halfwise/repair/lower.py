@@ -9,6 +9,7 @@ from hashlib import sha256
 import onnx
 import onnx_ir as ir
 
+from halfwise.model.bodies import graphs_in, nodes_in
 from halfwise.model.contrib.decompose import decompose
 from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.model.contrib.writer import PlainSteps
@@ -34,7 +35,7 @@ def lowered(model: Model, wanted: Callable[[ir.Node], bool]) -> Lowered:
     copy = model.ir.clone()
     steps = Steps(copy)
     written, left = [], []
-    for node in list(copy.graph.all_nodes()):
+    for node in list(nodes_in(copy.graph)):
         if not wanted(node):
             continue
         if steps.write(node):
@@ -46,7 +47,7 @@ def lowered(model: Model, wanted: Callable[[ir.Node], bool]) -> Lowered:
 
 def finished(model: Model, copy: ir.Model) -> Model:
     """The model with a graph in which nodes were written out."""
-    if not any(node.domain == DOMAIN for node in copy.graph.all_nodes()):
+    if not any(node.domain == DOMAIN for node in nodes_in(copy.graph)):
         copy.opset_imports.pop(DOMAIN, None)
     normalise(copy)
     return replace(model, ir=copy)
@@ -62,8 +63,8 @@ class Steps:
 
     def __init__(self, model: ir.Model) -> None:
         self._model = model
-        graphs = (model.graph, *model.graph.subgraphs())
-        made = (value.name or "" for node in model.graph.all_nodes() for value in node.outputs)
+        graphs = (model.graph, *graphs_in(model.graph))
+        made = (value.name or "" for node in nodes_in(model.graph) for value in node.outputs)
         given = (value.name or "" for graph in graphs for value in (*graph.inputs, *graph.initializers.values()))
         self._taken = {*made, *given}
         self._constants: dict[bytes, ir.Value] = {}

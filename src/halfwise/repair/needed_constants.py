@@ -11,6 +11,7 @@ from dataclasses import replace
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
+from halfwise.model.bodies import nodes_in
 from halfwise.model.families import REDUCTIONS
 from halfwise.model.model import Model
 from halfwise.model.patterns.view import attribute
@@ -31,7 +32,7 @@ def with_needed_constants(model: Model) -> Model:
         return model
     copy = model.ir.clone()
     steady, done = steady_nodes(copy), False
-    for node in list(copy.graph.all_nodes()):
+    for node in list(nodes_in(copy.graph)):
         for value in _needed(node):
             array = computed(copy, value, region_of(value, steady)) if value.producer() in steady else None
             if array is not None:

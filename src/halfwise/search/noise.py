@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from halfwise.model.bodies import bodies_of
 from halfwise.model.ops import CLOSED
-from halfwise.precision.sites import Sites, bodies_of
+from halfwise.precision.sites import Sites
 from halfwise.search.effects import Sensitivity
 
 __all__ = ["Noise", "noise_pieces"]

@@ -19,6 +19,7 @@ from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.kept_walks import KeptWalks
 from halfwise.emulation.stepper import Stepper
 from halfwise.emulation.store import Store
+from halfwise.model.bodies import graphs_in
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -89,7 +90,7 @@ class TracedWalks:
             seen.tensors.setdefault(value, []).append(count(array, self._fmt))
 
     def _values(self) -> Iterator[ir.Value]:
-        for graph in (self._model.graph, *self._model.graph.subgraphs()):
+        for graph in (self._model.graph, *graphs_in(self._model.graph)):
             yield from graph.inputs
         for node in self._model.nodes:
             yield from node.outputs

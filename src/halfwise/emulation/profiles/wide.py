@@ -12,6 +12,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from halfwise.core.formats import Format
+from halfwise.model.bodies import graphs_in
 from halfwise.model.ops import CONTROL_FLOW
 from halfwise.precision.assignment import Assignment
 
@@ -30,7 +31,7 @@ _STORES = CONTROL_FLOW | {"Cast", "Constant", "ConstantOfShape"}
 def unstored(assignment: Assignment) -> frozenset[ir.Value]:
     """The tensors in a narrow format that no kernel has to store."""
     graph = assignment.sites.model.graph
-    handed_out = {value for each in (graph, *graph.subgraphs()) for value in each.outputs}
+    handed_out = {value for each in (graph, *graphs_in(graph)) for value in each.outputs}
     found = set[ir.Value]()
     for node in graph:
         if node.domain or node.op_type in _STORES:

@@ -17,7 +17,7 @@ from halfwise.core.metrics import is_float
 from halfwise.core.output_kinds import NO_AXIS, Floor, OutputKind, Part, Reading
 from halfwise.model.model import Model
 from halfwise.model.outputs.fillers import filler_of
-from halfwise.model.outputs.selections import Choice, Selection, choice_of, selections_behind
+from halfwise.model.outputs.selections import Choice, Selection, choice_of, selections_behind, selects
 from halfwise.model.outputs.units import Piece, is_probability, pieces_along
 
 __all__ = ["OutputFacts", "facts_of", "kinds_of"]
@@ -52,7 +52,8 @@ class OutputFacts:
 
 def facts_of(model: Model) -> OutputFacts:
     tensors = [value for value in model.graph.outputs if isinstance(value.type, ir.TensorType)]
-    selections = {value.name or "": selections_behind(value) for value in tensors}
+    selecting = tensors if any(map(selects, model.nodes)) else ()  # a decoder has an output for each of its caches
+    selections = {value.name or "": selections_behind(value) for value in selecting}
     choices = {value.name or "": choice_of(value) for value in tensors}
     return OutputFacts(
         model,

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from halfwise.model.families import COMPARISONS, PRODUCTS, RECURRENT, REDUCTIONS
 from halfwise.model.moving import Move, behind, movers
 
-__all__ = ["Choice", "Selection", "choice_of", "selections_behind"]
+__all__ = ["Choice", "Selection", "choice_of", "selections_behind", "selects"]
 
 # Which axis of its first output has one entry a row; of TopK and Compress an attribute says it.
 _SELECTORS = {"TopK": None, "Compress": None, "NonMaxSuppression": 0, "NonZero": 1, "Unique": 0}
@@ -53,6 +53,11 @@ def selections_behind(value: ir.Value) -> tuple[Selection, ...]:
     return tuple(selection for selection in found if selection.entering)
 
 
+def selects(node: ir.Node) -> bool:
+    """Whether its operator selects rows."""
+    return not node.domain and node.op_type in _SELECTORS
+
+
 def _last_selectors(values: Sequence[ir.Value], *, light: bool = False) -> list[ir.Node]:
     """`light`: those whose rows are only moved or scaled since, by their values and not by their number."""
     stops = _MIXES | _SIZES if light else frozenset[str]()
@@ -64,7 +69,7 @@ def _last_selectors(values: Sequence[ir.Value], *, light: bool = False) -> list[
         if node is None or (node, gone) in seen:
             continue
         seen.add((node, gone))
-        if _selects(node):
+        if selects(node):
             found.update({} if _chosen_axis(node) in gone else {node: None})
         elif node.op_type not in stops:
             gone |= _reduced(node)
@@ -101,10 +106,6 @@ def _with_rows(node: ir.Node) -> Sequence[ir.Value | None]:
 def _places_chosen(indices: ir.Value | None) -> bool:
     """Whether they are numbers that a selection gave, and not only as many."""
     return indices is not None and bool(_last_selectors([indices], light=True))
-
-
-def _selects(node: ir.Node) -> bool:
-    return not node.domain and node.op_type in _SELECTORS
 
 
 def _selection(node: ir.Node, *, moved: bool) -> Selection:

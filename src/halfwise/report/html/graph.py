@@ -9,6 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from halfwise.core.formats import Format
+from halfwise.model.bodies import bodies_of
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Site
@@ -89,11 +90,7 @@ def _holders(nodes: Iterable[ir.Node]) -> dict[ir.Graph | ir.Function | None, ir
     """The node that holds each subgraph."""
     found: dict[ir.Graph | ir.Function | None, ir.Node] = {}
     for node in nodes:
-        for attribute in node.attributes.values():
-            if attribute.type is ir.AttributeType.GRAPH:
-                found[attribute.as_graph()] = node
-            elif attribute.type is ir.AttributeType.GRAPHS:
-                found.update((graph, node) for graph in attribute.as_graphs())
+        found.update((graph, node) for graph in bodies_of(node))
     return found
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from halfwise.core.errors import InputError
+from halfwise.model.bodies import bodies_of, graphs_in, nodes_in
 from halfwise.model.model import Model
 from halfwise.precision.sites import Sites
 from halfwise.verbs.stages.scopes import Scope, spoken, stage_labels
@@ -79,21 +80,13 @@ def needed_by(node: ir.Node) -> dict[ir.Value, None]:
     """Every tensor a node reads from outside itself, those that its subgraphs capture included, in a fixed order."""
     read = {value: None for value in node.inputs if value is not None}
     inner: set[ir.Value] = set()
-    for attribute in node.attributes.values():
-        if attribute.type is ir.AttributeType.GRAPH:
-            graphs: Sequence[ir.Graph] = (attribute.as_graph(),)
-        elif attribute.type is ir.AttributeType.GRAPHS:
-            graphs = attribute.as_graphs()
-        else:
-            continue
-        for graph in graphs:
-            for each in graph.all_nodes():
-                inner.update(each.outputs)
-                inner.update(own for g in (graph, *graph.subgraphs()) for own in (*g.inputs, *g.initializers.values()))
-                read.update(dict.fromkeys(value for value in each.inputs if value is not None))
-            inner.update(graph.inputs)
-            inner.update(graph.initializers.values())
-            read.update(dict.fromkeys(graph.outputs))
+    for graph in bodies_of(node):
+        for each in nodes_in(graph):
+            inner.update(each.outputs)
+            read.update(dict.fromkeys(value for value in each.inputs if value is not None))
+        for held in (graph, *graphs_in(graph)):
+            inner.update((*held.inputs, *held.initializers.values()))
+            read.update(dict.fromkeys(held.outputs))
     return {value: None for value in read if value not in inner}
 
 
