@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -163,3 +164,47 @@ def test_an_output_of_nothing_but_zeros_is_no_proof() -> None:
     assert told[0].severity == "warning" and result.standing.rank == "caution"
     above = fix(proto, [{"x": 4.0 * rng.random((1, 8)).astype(np.float32)} for _ in range(4)])
     assert NoteKind.ONLY_ZERO not in [note.kind for note in above.notes]
+
+
+def joints(seed: int = 0) -> tuple[onnx.ModelProto, list[dict[str, np.ndarray]]]:
+    """Places as shares of a picture."""
+    rng = np.random.default_rng(seed)
+    proto = build.model(
+        [build.node("MatMul", "x w", "h"), build.node("Sigmoid", "h", "y"), build.node("Reshape", "y shape", "joints")],
+        [build.value("x", shape=(1, 16))],
+        [build.value("joints", shape=(1, 17, 2))],
+        [build.weight("w", rng.standard_normal((16, 34)).astype(np.float32)),
+         build.weight("shape", np.array([1, 17, 2]))],
+    )  # fmt: skip
+    return proto, [{"x": rng.standard_normal((1, 16)).astype(np.float32)} for _ in range(4)]
+
+
+def test_a_measure_that_sees_nothing_on_these_inputs_is_no_proof() -> None:
+    """A radius of three pixels, and places between 0 and 1: any answer would do."""
+    proto, given = joints()
+    result, judged = fix(proto, given, metric="keypoints"), halfwise.verify(proto, proto, given, metric="keypoints")
+    assert result.met and judged.met
+    for notes in (result.notes, judged.notes):
+        (told,) = [note for note in notes if note.kind is NoteKind.METRIC_TOO_COARSE]
+        assert told.severity == "warning" and told.values["option"] == "keypoints:radius=0.01"
+    assert result.standing.rank == "caution"
+
+
+def test_a_measure_that_sees_something_is_taken_at_its_word() -> None:
+    proto, given = joints()
+    fine = "keypoints:radius=0.05,ordered=true"
+    result, judged = fix(proto, given, metric=fine), halfwise.verify(proto, proto, given, metric=fine)
+    for notes in (result.notes, judged.notes):
+        assert not {note.kind for note in notes} & {NoteKind.METRIC_TOO_COARSE, NoteKind.METRIC_BLIND_IN_PART}
+
+
+def test_inputs_on_which_a_function_of_the_users_sees_nothing_are_counted() -> None:
+    def above(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> float:
+        high = one["joints"] > 0.999
+        return float(np.abs(one["joints"] - other["joints"])[high].max(initial=0.0))
+
+    proto, given = joints()
+    given = [{"x": feed["x"] * (0.05 if number % 2 else 3.0)} for number, feed in enumerate(given)]
+    result = fix(proto, given, metric=above, tolerance="metric<=0.01")
+    (told,) = [note for note in result.notes if note.kind is NoteKind.METRIC_BLIND_IN_PART]
+    assert (told.values["count"], told.values["total"]) == (2, 4) and result.standing.rank != "caution"

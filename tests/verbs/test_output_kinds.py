@@ -251,6 +251,8 @@ def test_no_measure_is_offered_where_the_inputs_are_lost_already() -> None:
         ((2, 4, 16), 2, ["text", "logits"]),
         ((2, 16, 4, 4), 1, ["mask"]),
         ((2, 4, 16), 1, ["boxes", "mask", "logits", "text", "audio", "image", "embedding"]),
+        ((2, 17, 3), 1, ["keypoints"]),
+        ((2, 17, 4), 1, ["boxes", "mask", "logits", "text", "audio", "image", "embedding"]),
     ],
 )
 def test_a_measure_for_scores_of_classes_is_offered_first(shape: tuple[int, ...], axis: int, advice: list[str]) -> None:
@@ -260,3 +262,14 @@ def test_a_measure_for_scores_of_classes_is_offered_first(shape: tuple[int, ...]
     given = [{"x": np.random.default_rng(seed).standard_normal(shape).astype(np.float32)} for seed in range(2)]
     result = fix(made, given, keep="op:MatMul")
     assert list(only(result.notes, NoteKind.MOST_FOR_MEASURE).values["advice"]) == advice
+
+
+def test_boxes_are_known_by_the_scores_beside_them() -> None:
+    nodes = [node("MatMul", "x w", "boxes"), node("ReduceMax", "boxes", "scores", axes=[-1], keepdims=0)]
+    weights = [weight("w", np.random.default_rng(1).standard_normal((4, 4)).astype(np.float32))]
+    ends = [value("boxes", shape=(1, 9, 4)), value("scores", shape=(1, 9))]
+    made = build(nodes, [value("x", shape=(1, 9, 4))], ends, weights)
+    given = [{"x": np.random.default_rng(seed).standard_normal((1, 9, 4)).astype(np.float32)} for seed in range(2)]
+    result = fix(made, given, keep="op:MatMul")
+    told = only(result.notes, NoteKind.MOST_FOR_MEASURE)
+    assert told.subject == "scores" or list(told.values["advice"]) == ["boxes"]

@@ -34,6 +34,8 @@ class NoteKind(Enum):
     SAVED_IN_OTHER_ORDER = "saved-in-other-order"
     NOTHING_FINITE = "nothing-finite"
     ONLY_ZERO = "only-zero"
+    METRIC_BLIND, METRIC_TOO_COARSE = "metric-blind", "metric-too-coarse"
+    METRIC_BLIND_IN_PART = "metric-blind-in-part"
     NOTHING_FINITE_FROM = "nothing-finite-from"
     ROLLOUT = "rollout"
     ROLLOUT_AGAIN = "rollout-again"

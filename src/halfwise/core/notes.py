@@ -36,6 +36,9 @@ _WARNINGS = frozenset(
         NoteKind.ONE_CONSTANT_SAMPLE,
         NoteKind.NOTHING_FINITE,
         NoteKind.ONLY_ZERO,
+        NoteKind.METRIC_BLIND,
+        NoteKind.METRIC_TOO_COARSE,
+        NoteKind.METRIC_BLIND_IN_PART,
         NoteKind.NOTHING_FINITE_FROM,
         NoteKind.VALIDATION_REPLACED,
         NoteKind.UNSEEN_MAY_MISS,
@@ -122,6 +125,8 @@ _WARNINGS = frozenset(
 CAUTIONS = frozenset(
     {
         NoteKind.ONLY_ZERO,
+        NoteKind.METRIC_BLIND,
+        NoteKind.METRIC_TOO_COARSE,
         NoteKind.OVERFLOW_LEFT,
         NoteKind.MOST_FOR_MEASURE,
         NoteKind.MOST_FOR_COMPILER,

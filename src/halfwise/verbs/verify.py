@@ -25,6 +25,7 @@ from halfwise.core.english.outputs_told import outputs_told
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import Evaluation, SampleError, float_outputs, missing_output, sample_error
 from halfwise.core.files.bindings import named
+from halfwise.core.measures.blind import blind_notes, sees_nothing
 from halfwise.core.measures.named import measure_named, spec_of, with_measure
 from halfwise.core.metrics import Metrics, OutputMetric, Outputs, is_float
 from halfwise.core.notes import Messages, Note, NoteKind
@@ -171,7 +172,7 @@ def _verified(
     each: dict[str, list[SampleError]] = {name: [] for name in judges}
     floats: frozenset[str] = frozenset()
     values = finite = 0
-    marks = list[tuple[Mark, Mark]]()
+    marks, blind = list[tuple[Mark, Mark]](), list[bool]()
     runs = {name: _answers(asked, judge, samples.feeds, stream) for name, judge in judges.items()}
     for index, pairs in enumerate(zip(*runs.values(), strict=True)):
         wanted = pairs[0][0]
@@ -190,6 +191,8 @@ def _verified(
             )
         if isinstance(first, SavedOutputs) or isinstance(second, SavedOutputs):
             marks.append((mark_of(wanted, own), mark_of(next(iter(answers.values())), own)))
+        if asked.metric is not None:
+            blind.append(sees_nothing(asked.metric, {name: wanted[name] for name in own}))
         for name, got in answers.items():
             each[name].append(sample_error(wanted, got, asked.metric, kinds=asked.tolerance.kinds))
         done.judged(index + 1)
@@ -211,6 +214,7 @@ def _verified(
         *kind_notes(asked.tolerance.kinds, found.outputs),
         *floors,
         *void,
+        *(() if asked.metric is None else blind_notes(asked.metric, blind)),
         *samples.notes,
         *steps,
     )

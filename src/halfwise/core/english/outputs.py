@@ -34,6 +34,17 @@ OUTPUTS = {
         "Output {subject!r} is near zero on some inputs and is judged there by its usual size; relative to itself its "
         "error is {error:.3g}."
     ),
+    NoteKind.METRIC_BLIND: (
+        "{subject} tells nothing here: on every input, outputs in another order are perfect, too. Give inputs with "
+        "what it looks for."
+    ),
+    NoteKind.METRIC_TOO_COARSE: (
+        "{subject} tells nothing here: on every input, outputs in another order are perfect, too. Give inputs with "
+        "what it looks for, or an option such as {option}."
+    ),
+    NoteKind.METRIC_BLIND_IN_PART: (
+        "{subject} tells nothing on {count} of {total:many input}: outputs in another order are perfect there, too."
+    ),
     NoteKind.MOST_FOR_MEASURE: (
         "{share:.0%} of the arithmetic stays in FP32 for the error of {subject!r}. A measure of what this output is "
         "for may need less: --metric {advice:names}."

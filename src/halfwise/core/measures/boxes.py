@@ -40,6 +40,7 @@ class Boxes(Measure):
     """
 
     name: ClassVar[str] = "boxes"
+    finer: ClassVar[str] = "threshold=0.1"
     threshold: float = 0.25
     iou: float = 0.5
     nms: float = 0.45

@@ -12,16 +12,20 @@ from halfwise.core.measures.measure import Array, Measure, Outputs, named_output
 
 __all__ = ["Keypoints"]
 
+NEAR = 0.8  # of the threshold: a point that fell below it by less is a partner still
+
 
 @dataclass(frozen=True)
 class Keypoints(Measure):
     """Errors: `lost`, `new`: shares of the points with no partner within `radius`, each partner once, nearest first.
 
-    The output `points` holds x and y in its last axis; without a name it is the first that does. With `scores`, only
-    points of at least `threshold` count. `ordered`: the points are joints, and only the same place is a partner.
+    The output `points` holds x and y in its last axis; without a name it is the first that does. Of the points only
+    those with a score of at least `threshold` count: of the output `scores`, or the third number of each point.
+    `ordered`: the points are joints, and only the same place is a partner.
     """
 
     name: ClassVar[str] = "keypoints"
+    finer: ClassVar[str] = "radius=0.01"  # where places are shares of the picture
     radius: float = 3.0
     threshold: float = 0.0
     points: str = ""
@@ -29,18 +33,24 @@ class Keypoints(Measure):
     ordered: bool = False
 
     def details(self, reference: Outputs, other: Outputs) -> dict[str, float]:
-        matched = wanted = given = 0
-        for a, b in zip(self._points(reference), self._points(other), strict=True):
-            matched += self._matched(a, b)
-            wanted += len(a)
-            given += len(b)
-        return {"lost": 1.0 - matched / max(wanted, 1) if wanted else 0.0,
-                "new": 1.0 - matched / max(given, 1) if given else 0.0}  # fmt: skip
+        lost = new = wanted = given = 0
+        for (a, score_a), (b, score_b) in zip(self._points(reference), self._points(other), strict=True):
+            sure_a, sure_b = (score >= self.threshold for score in (score_a, score_b))
+            wanted += int(sure_a.sum())
+            given += int(sure_b.sum())
+            lost += self._alone(a, sure_a, b, score_b >= NEAR * self.threshold)
+            new += self._alone(b, sure_b, a, score_a >= NEAR * self.threshold)
+        return {"lost": lost / max(wanted, 1), "new": new / max(given, 1)}
+
+    def _alone(self, points: Array, sure: Array, others: Array, partners: Array) -> int:
+        """How many of the sure points have no partner."""
+        if not self.ordered:
+            return int(sure.sum()) - self._matched(points[sure], others[partners])
+        both = min(len(points), len(others))
+        near = np.linalg.norm(points[:both] - others[:both], axis=1) <= self.radius
+        return int(sure.sum()) - int((sure[:both] & partners[:both] & near).sum())
 
     def _matched(self, a: Array, b: Array) -> int:
-        if self.ordered:
-            both = min(len(a), len(b))
-            return int((np.linalg.norm(a[:both] - b[:both], axis=1) <= self.radius).sum())
         distances = np.linalg.norm(a[:, None] - b[None], axis=-1)
         rows, columns = np.nonzero(distances <= self.radius)
         left_a, left_b, count = np.ones(len(a), bool), np.ones(len(b), bool), 0
@@ -51,13 +61,16 @@ class Keypoints(Measure):
                 count += 1
         return count
 
-    def _points(self, outputs: Outputs) -> list[Array]:
+    def _points(self, outputs: Outputs) -> list[tuple[Array, Array]]:
+        """Of every picture of a batch the places, and a score each."""
         name = self.points or next((n for n, array in outputs.items() if np.shape(array)[-1:] in ((2,), (3,))), "")
         if not name:
             raise InputError(f"--metric {self.spec}: no output has x and y in its last axis; name it: points=OUTPUT")
-        points = named_output(self, outputs, name).astype(np.float64)
-        points = points.reshape(-1, *points.shape[-2:])[..., :2] if points.ndim > 1 else points.reshape(1, -1, 2)
-        if not self.scores:
-            return list(points)
-        scores = named_output(self, outputs, self.scores).reshape(points.shape[:2])
-        return [each[score >= self.threshold] for each, score in zip(points, scores, strict=True)]
+        whole = named_output(self, outputs, name).astype(np.float64)
+        whole = whole.reshape(-1, *whole.shape[-2:]) if whole.ndim > 1 else whole.reshape(1, -1, 2)
+        scores = np.full(whole.shape[:2], np.inf)
+        if self.scores:
+            scores = named_output(self, outputs, self.scores).reshape(whole.shape[:2])
+        elif self.threshold and whole.shape[-1] > 2:  # without a threshold it may be a depth
+            scores = whole[..., 2]
+        return list(zip(whole[..., :2], scores, strict=True))

@@ -22,6 +22,7 @@ class Mask(Measure):
     """
 
     name: ClassVar[str] = "mask"
+    finer: ClassVar[str] = "threshold=0.3"
     output: str = ""
     axis: int = 1
     threshold: float = 0.5

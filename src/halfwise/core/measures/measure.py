@@ -23,6 +23,7 @@ class Measure(ABC):
     """A function of reference outputs and other outputs; its fields are its options, in --metric NAME:KEY=VALUE,..."""
 
     name: ClassVar[str] = ""
+    finer: ClassVar[str] = ""  # an option with which it may see what it does not see without
 
     def __call__(self, reference: Outputs, other: Outputs) -> float:
         try:

@@ -38,7 +38,7 @@ def mostly_fp32(
         return (Note.of(NoteKind.MOST_FOR_COMPILER, site.name, share=arithmetic.built, op=site.op),)
     output = measured.fp16_verdict.worst_output
     reading = next((kind.reading for kind in tolerance.kinds if kind.output == output), Reading.VALUES)
-    advice = _HELPS.get(reading) or _by_classes(model, output) or _ANY
+    advice = _HELPS.get(reading) or _by_classes(model, output) or _by_places(model, output) or _ANY
     return (Note.of(NoteKind.MOST_FOR_MEASURE, output, share=arithmetic.kept, advice=advice),)
 
 
@@ -51,3 +51,12 @@ def _by_classes(model: Model, output: str) -> tuple[str, ...]:
     if axis == -1:
         return ("logits",) if len(shape) == 2 else ("text", "logits")
     return ("mask",) if axis == -3 else ()
+
+
+def _by_places(model: Model, output: str) -> tuple[str, ...]:
+    """For rows of four numbers with a score each, and for rows of two or three: corners of boxes, and points."""
+    sizes = {value.name: list(value.shape) for value in model.graph.outputs if value.shape is not None}
+    own = sizes.pop(output, [])
+    if len(own) > 1 and own[-1] in (2, 3):
+        return ("keypoints",)
+    return ("boxes",) if len(own) > 1 and own[-1] == 4 and any(own[-2] in each[-2:] for each in sizes.values()) else ()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.answers import check_answers, only_zero
 from halfwise.core.errors import InputError
+from halfwise.core.measures.blind import blind_notes, sees_nothing
 from halfwise.core.measures.named import measure_named
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import Tolerance
@@ -121,12 +122,16 @@ def _judged_by(
         assert not isinstance(request.tolerance, Tolerance)
         stated = understand(facts, request.tolerance, request.metric, answers).tolerance
     assert stated is not None
-    stated.check_outputs({name: answers[0][name] for name in request.model.output_names})
+    outputs = [{name: answer[name] for name in request.model.output_names} for answer in answers]
+    stated.check_outputs(outputs[0])
     if stated.measure and request.metric is None:
         request = replace(request, metric=measure_named(stated.measure))
-    if stated.uses_user_metric and request.metric is None:
+    if not stated.uses_user_metric:
+        return request, stated
+    if request.metric is None:
         raise InputError("the plan's tolerance bounds your own metric: name its function with --metric")
-    return request, stated
+    blind = blind_notes(request.metric, [sees_nothing(request.metric, answer) for answer in outputs])
+    return replace(request, notes=(*request.notes, *blind)), stated
 
 
 def _ranked(

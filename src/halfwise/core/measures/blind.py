@@ -1,0 +1,54 @@
+"""Whether a measure sees anything on an input: one that counts boxes says 0 where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from halfwise.core.contents import changed, tensors_in
+from halfwise.core.measures.measure import Array, Measure
+from halfwise.core.metrics import OutputMetric, is_float
+from halfwise.core.notes import Note, NoteKind
+
+__all__ = ["blind_notes", "sees_nothing"]
+
+# Each puts the numbers of a tensor in another order: where one gives the same answer by chance, the other does not.
+_ORDERS: tuple[Callable[[Array], Array], ...] = (lambda flat: flat[::-1], lambda flat: np.roll(flat, 1))
+
+
+def sees_nothing(metric: OutputMetric, answer: Mapping[str, Any]) -> bool:
+    """Whether it calls an answer perfect whose real numbers stand in another order."""
+    others = [{name: changed(held, _in_order(order)) for name, held in answer.items()} for order in _ORDERS]
+    others = [other for other in others if not _same(answer, other)]
+    try:
+        return bool(others) and all(float(metric(_copied(answer), other)) <= 0.0 for other in others)
+    except Exception:  # a function of the user's may not take what no model gives
+        return False
+
+
+def blind_notes(metric: OutputMetric, blind: Sequence[bool]) -> tuple[Note, ...]:
+    """`blind`: of each input what `sees_nothing` says."""
+    ready = metric if isinstance(metric, Measure) else None
+    what = "Your metric" if ready is None else f"--metric {ready.spec}"
+    if not any(blind):
+        return ()
+    if not all(blind):
+        return (Note.of(NoteKind.METRIC_BLIND_IN_PART, what, count=sum(blind), total=len(blind)),)
+    if ready is None or not ready.finer:
+        return (Note.of(NoteKind.METRIC_BLIND, what),)
+    return (Note.of(NoteKind.METRIC_TOO_COARSE, what, option=f"{ready.name}:{ready.finer}"),)
+
+
+def _in_order(order: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    return lambda array: order(array.reshape(-1)).reshape(array.shape) if is_float(array.dtype) else array.copy()
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(map(np.array_equal, tensors_in(one.values()), tensors_in(other.values())))
+
+
+def _copied(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """A function may write into what it is given."""
+    return {name: changed(held, np.copy) for name, held in answer.items()}
