@@ -186,6 +186,13 @@ def largest(reference: Mapping[str, Any], other: Mapping[str, Any], factor: floa
     return factor * max(float(np.abs(reference[name] - other[name]).max()) for name in reference)
 
 
+def test_a_metric_that_sees_nothing_is_told() -> None:
+    result = bisect(chain(), Fake(hiding("n_t5")), INPUTS, metric=lambda a, b: 0.0, tolerance="metric<=0.5")
+    assert not named(result) and NoteKind.METRIC_BLIND in [note.kind for note in result.notes]
+    seeing = bisect(chain(), Fake(hiding("n_t5")), INPUTS, metric=largest, tolerance="metric<=0.5")
+    assert NoteKind.METRIC_BLIND not in [note.kind for note in seeing.notes]
+
+
 def interrupted(out: Path, metric: Any) -> None:
     def interrupt(build: int, narrow: set[str]) -> None:
         if build == 4:

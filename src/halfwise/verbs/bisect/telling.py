@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from halfwise.core.formats import Format
+from halfwise.core.measures.blind import blind_notes, sees_nothing
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
@@ -141,6 +142,7 @@ def _notes(
         *(asked.lost if question is not None else ()),
         *asked.samples.notes,
         *(asked.backend.cautions if asked.backend is not None else ()),
+        *_unseen(asked, question),
     ]
     rolled = trials.ratios.get(frozenset(asked.nodes))
     if asked.rollout is not None and rolled is not None:
@@ -156,6 +158,15 @@ def _notes(
     if wrong and emulated and judged is not None and judged.tolerance.verdict(emulated, asked.floats).met:
         notes.append(Note.of(NoteKind.EMULATOR_AGREES, profile=asked.emulator.profile.name))
     return tuple(notes)
+
+
+def _unseen(asked: Asked, question: Question | None) -> tuple[Note, ...]:
+    """On which inputs the metric sees nothing."""
+    if question is None or question.metric is None or not question.tolerance.uses_user_metric:
+        return ()
+    names = asked.given.output_names
+    answers = ({name: answer[name] for name in names} for answer in asked.references)
+    return blind_notes(question.metric, [sees_nothing(question.metric, answer) for answer in answers])
 
 
 def _whatever_the_formats(asked: Asked, found: Found, trials: Trials, question: Question) -> list[Note]:
