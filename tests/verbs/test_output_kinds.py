@@ -273,3 +273,38 @@ def test_boxes_are_known_by_the_scores_beside_them() -> None:
     result = fix(made, given, keep="op:MatMul")
     told = only(result.notes, NoteKind.MOST_FOR_MEASURE)
     assert told.subject == "scores" or list(told.values["advice"]) == ["boxes"]
+
+
+def chooser(op: str) -> onnx.ModelProto:
+    """The largest of eight, which a product makes; as a number, so that its place is the answer."""
+    made = {"ArgMax": "place", "TopK": "best place"}[op]
+    given = {"ArgMax": "h", "TopK": "h one"}[op]
+    nodes = [node("MatMul", "x w", "h"), node(op, given, made, axis=1), node("Cast", "place", "y", to=1)]
+    weights = [weight("w", np.eye(8, dtype=np.float32)), weight("one", np.array([1]))]
+    return build(nodes, [value("x", shape=(1, 8))], [value("y", shape=(1, 1))], weights)
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "TopK"])
+def test_the_choice_between_near_equals_that_costs_the_nodes_is_named(op: str) -> None:
+    """Between 1 and 2 FP16 has steps of 2^-10: of 1.0001 and 1.0003 it makes equals, of which the first is taken."""
+    given = [{"x": (np.linspace(0.1, 0.8, 8)[None] + 0.01 * number).astype(np.float32)} for number in range(3)]
+    given[1]["x"][0, 2], given[1]["x"][0, 5] = 1.0001, 1.0003
+    result = fix(chooser(op), given)
+    told = only(result.notes, NoteKind.CHOICE_TURNS)
+    assert result.met and told.subject == f"n_{'place' if op == 'ArgMax' else 'best'}"
+    assert [told.values[key] for key in ("op", "changed", "total", "count", "inputs")] == [op, 1, 3, 1, 3]
+    assert told.values["apart"] == pytest.approx(0.0002, rel=1e-2)
+
+
+def test_no_choice_is_named_where_none_turns() -> None:
+    given = [{"x": (np.linspace(0.1, 0.8, 8)[None] + 0.01 * number).astype(np.float32)} for number in range(3)]
+    result = fix(chooser("ArgMax"), given, keep="op:MatMul")
+    kinds = {note.kind for note in result.notes}
+    assert NoteKind.MOST_FOR_MEASURE in kinds and NoteKind.CHOICE_TURNS not in kinds
+
+
+def test_a_budget_of_runs_leaves_the_choices_out_and_says_so() -> None:
+    given = [{"x": (np.linspace(0.1, 0.8, 8)[None] + 0.01 * number).astype(np.float32)} for number in range(3)]
+    result = fix(chooser("ArgMax"), given, keep="op:MatMul", max_runs=8)
+    kinds = {note.kind for note in result.notes}
+    assert NoteKind.MOST_FOR_MEASURE in kinds and NoteKind.CHOICE_TURNS not in kinds

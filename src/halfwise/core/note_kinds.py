@@ -42,6 +42,7 @@ class NoteKind(Enum):
     ROLLOUT_GROWS = "rollout-grows"
     ROLLOUT_REUSED = "rollout-reused"
     MOST_FOR_MEASURE = "most-for-measure"
+    CHOICE_TURNS = "choice-turns"
     MOST_FOR_COMPILER = "most-for-compiler"
     MOST_PINNED = "most-pinned"
     # A model that is typed already

@@ -35,6 +35,7 @@ class Untried(StrEnum):
     SECOND = "a search with less rounding"
     RUNTIME = "nodes with which ONNX Runtime runs the written model right"
     CURVE = "points of the curve"
+    CHOICES = "choices that plain FP16 takes otherwise"
 
 
 class RunCounter:

@@ -49,6 +49,10 @@ OUTPUTS = {
         "{share:.0%} of the arithmetic stays in FP32 for the error of {subject!r}. A measure of what this output is "
         "for may need less: --metric {advice:names}."
     ),
+    NoteKind.CHOICE_TURNS: (
+        "In plain FP16, {op} {subject!r} takes another entry in {changed} of {total:many place}, on {count} of "
+        "{inputs:many input}. In FP32, the two entries differ by at most {apart:.3g}."
+    ),
     NoteKind.MOST_FOR_COMPILER: (
         "{share:.0%} of the arithmetic stays in FP32, as the target does not build these nodes in FP16. Most of it is "
         "in node {subject!r} ({op})."

@@ -13,6 +13,7 @@ from halfwise.verbs.fix.budget import budget_notes
 from halfwise.verbs.fix.cost import Arithmetic, arithmetic_of, cost_of
 from halfwise.verbs.fix.delivery import Delivery
 from halfwise.verbs.fix.mostly_fp32 import mostly_fp32
+from halfwise.verbs.fix.plain_choice import plain_choice
 from halfwise.verbs.fix.prepare import Prepared
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.fix.slower import slower_notes
@@ -23,22 +24,33 @@ __all__ = ["conclude"]
 
 def conclude(prepared: Prepared, delivery: Delivery, started: float) -> FixResult:
     candidate, counter = delivery.found.candidate, prepared.context.counter
-    runs, seconds = counter.passes(executions(candidate.decided.samples.search)), time.perf_counter() - started
     built = {node.name for node in candidate.adjustment.added if node.why is Reason.COMPILER}
     arithmetic = arithmetic_of(candidate.decision, candidate.statistics, built)
+    most = _most(prepared, delivery, arithmetic)
+    runs, seconds = counter.passes(executions(candidate.decided.samples.search)), time.perf_counter() - started
     written, latency = delivery.written, latency_record(prepared, candidate)
     return FixResult(
         written.decision,
         delivery.judged.measured,
         written.files,
         cost_of(runs, seconds, written.casts, arithmetic),
-        (*_notes(prepared, delivery, runs, arithmetic), *slower_notes(prepared, latency)),
+        (*most, *_notes(prepared, delivery, runs), *slower_notes(prepared, latency)),
         delivered=delivery.delivered,
         latency=latency,
     )
 
 
-def _notes(prepared: Prepared, delivery: Delivery, runs: float, arithmetic: Arithmetic) -> tuple[Note, ...]:
+def _most(prepared: Prepared, delivery: Delivery, arithmetic: Arithmetic) -> tuple[Note, ...]:
+    """Why most of the arithmetic stays in FP32."""
+    told = mostly_fp32(
+        prepared.request.model, prepared.context.question.tolerance, delivery.judged.measured, arithmetic
+    )
+    if not any(note.kind is NoteKind.MOST_FOR_MEASURE for note in told):
+        return told
+    return (*told, *plain_choice(prepared, delivery.found.candidate.decided.samples.all))
+
+
+def _notes(prepared: Prepared, delivery: Delivery, runs: float) -> tuple[Note, ...]:
     """Each once."""
     context, judged = prepared.context, delivery.judged
     spent = budget_notes(context.counter, runs) if prepared.request.plan is None else ()
@@ -51,10 +63,7 @@ def _notes(prepared: Prepared, delivery: Delivery, runs: float, arithmetic: Arit
     model = prepared.request.model
     if NoteKind.QUANTISED_NOT_READ in kinds:  # which says how to quantise: no operator is to be replaced
         told = tuple(note for note in told if not _refuses_quantisers(note, model))
-    return (
-        *mostly_fp32(model, context.question.tolerance, judged.measured, arithmetic),
-        *dict.fromkeys(told),
-    )
+    return tuple(dict.fromkeys(told))
 
 
 def _refuses_quantisers(note: Note, model: Model) -> bool:
