@@ -18,6 +18,7 @@ from halfwise.model.inputs.feed import Feed
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Decision
 from halfwise.precision.sites import Sites, native_format
+from halfwise.search.choice_margin import margin
 from halfwise.search.jumps import jumping
 from halfwise.search.run_counter import RunCounter
 
@@ -27,8 +28,8 @@ TRIALS = 60  # inputs of which none misses, where 19 of 20 keep the tolerance, i
 
 
 def wavering(decision: Decision, emulator: Emulator, feed: Feed, counter: RunCounter) -> ir.Node | None:
-    """The first node that chooses by numbers of which this decision makes others; None where all stay the same, and
-    where a model is too large for many runs."""
+    """The first node that chooses by numbers of which this decision makes others, so near to each other that another
+    input may turn it; None where there is none, and where a model is too large for many runs."""
     model = decision.sites.model
     choices = {node: _compared(node) for node in jumping(model) if node.graph is model.graph}
     names = tuple(dict.fromkeys(name for each in choices.values() for name in each))
@@ -41,7 +42,9 @@ def wavering(decision: Decision, emulator: Emulator, feed: Feed, counter: RunCou
         for assignment in (Assignment(sites, {}), Assignment(sites, decided.formats, decided.io))
     )
     moved = {name for name in names if not np.array_equal(right[name], found[name], equal_nan=True)}
-    return next((node for node, each in choices.items() if moved.intersection(each)), None)
+    turning = (node for node, each in choices.items() if moved.intersection(each))
+    with np.errstate(all="ignore"):
+        return next((node for node in turning if margin(node, right, found) < TRIALS), None)
 
 
 def _compared(node: ir.Node) -> Sequence[str]:
