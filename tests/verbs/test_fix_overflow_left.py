@@ -186,3 +186,41 @@ def test_a_row_that_is_masked_throughout_by_what_fp16_clamps_is_left_alone(case:
     made = fix(given, FEEDS, repairs="none")
     assert made.met and not made.fp32_nodes and infinities(made) == []
     assert not {NoteKind.OVERFLOW_HEALED, NoteKind.OVERFLOW_LEFT} & set(kinds(made.notes))
+
+
+def masked() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    """Scores of which a mask hides some, computed as exporters write it, beside hidden values beyond FP16."""
+    rng, shown = np.random.default_rng(9), np.arange(WIDTH)[None] < 20
+    nodes = [
+        node("Cast", "m", "f", to=1), node("Sub", "one f", "hide"), node("Mul", "hide lowest", "mask"),
+        node("MatMul", "x q", "scores"), node("Add", "scores mask", "seen"), node("Softmax", "seen", "p", axis=-1),
+        node("MatMul", "x up", "u"), node("Relu", "u", "r"), node("MatMul", "r down", "d"), node("Mul", "p d", "y"),
+    ]  # fmt: skip
+    square = (WIDTH, WIDTH)
+    held = {
+        "one": 1.0, "lowest": np.finfo(np.float32).min, "q": rng.standard_normal(square),
+        "up": 3e4 * rng.standard_normal(square), "down": 1e-5 * rng.standard_normal(square),
+    }  # fmt: skip
+    weights = [weight(name, np.asarray(array, dtype=np.float32)) for name, array in held.items()]
+    given = [value("x", shape=(4, WIDTH)), value("m", onnx.TensorProto.INT64, (1, WIDTH))]
+    feeds = [{**feed, "m": (shown | (index % 2 == 0)).astype(np.int64)} for index, feed in enumerate(FEEDS)]
+    return model(nodes, given, [value("y", shape=(4, WIDTH))], weights), feeds
+
+
+def test_a_repair_that_only_keeps_values_from_being_lost_inside_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It saves no FP32 node; left out, a second search would take it again."""
+    proto, feeds = masked()
+    told: list[str] = []
+    plain = fix(proto, feeds, notify=told.append)
+    assert plain.met and "masks saves no FP32 node" in " ".join(map(str, told))
+
+    def overflows(self: EvaluationContext, sites: Any, *_: Any) -> frozenset[Any]:
+        hides = sites.model.node_by_name["n_mask"]
+        clipped = any(float(np.min(v.const_value.numpy())) > -1e6 for v in hides.inputs if v.const_value is not None)
+        return frozenset() if clipped else frozenset({frozenset({hides})})
+
+    monkeypatch.setattr(EvaluationContext, "overflows", overflows)
+    made = fix(proto, feeds)
+    rules = [[repair.rule for repair in result.plan.repairs] for result in (plain, made)]
+    assert made.met and not made.fp32_nodes and len(rules[1]) == len(rules[0]) + 1
+    assert NoteKind.OVERFLOW_HEALED not in kinds(made.notes)

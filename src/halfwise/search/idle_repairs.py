@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import onnx_ir as ir
+
 from halfwise.model.inputs.feed import Feed
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
+from halfwise.precision.sites import Sites
 from halfwise.search.attempt import Attempt, RepairSet, by_rule, pruned
 from halfwise.search.context import EvaluationContext
 from halfwise.search.sets import worst_first
@@ -53,6 +56,11 @@ class IdleRepairs:
             final = final if trial is None else pruned(trial)
         return final
 
+    def _heals(self, current: Attempt, sites: Sites, keep: frozenset[ir.Node]) -> bool:
+        """Whether values are lost inside without these repairs alone: a search anew would take them again."""
+        lost = self.context.overflows(sites, self.feeds, keep)
+        return bool(lost) and not self.context.overflows(current.search.sites, self.feeds, current.solution.keep)
+
     def _without(self, current: Attempt, group: RepairSet) -> Attempt | None:
         """An answer without these repairs; None where they are missed."""
         left_out, given = set(group), self.plain.model
@@ -75,7 +83,7 @@ class IdleRepairs:
         without = Assignment.all_narrow(sites, keep, self.context.io)
         if judge.measure_one(without, worst_first(current.solution.fp16.ratios)[0]) > target_ratio:
             return None
-        if judge.measure(without).unseen_bound > target_ratio:
+        if judge.measure(without).unseen_bound > target_ratio or self._heals(current, sites, keep):
             return None
         self.notify(f"{group[0][0].name} saves no FP32 node")
         if gone:
