@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from msgspec import field
 from numpy.typing import NDArray
@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from halfwise.core.document import Count, Record
 from halfwise.core.errors import HalfwiseError
 from halfwise.core.notes import Note, NoteKind
-from halfwise.model.inputs.rollout import Rollout
+
+if TYPE_CHECKING:  # a child that runs a model loads little
+    from halfwise.model.inputs.rollout import Rollout
 
 __all__ = [
     "OPTIMIZATIONS",
