@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import subprocess
@@ -107,6 +108,7 @@ def test_the_base_of_usage_errors_is_the_one_meant() -> None:
         (KeyboardInterrupt(), 130, "halfwise: interrupted"),
         (typer.Abort(), 130, "halfwise: interrupted"),
         (MemoryError(), 2, NO_MEMORY),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), 2, NO_MEMORY),
         (EncodeError("Failed to serialize proto"), 2, NO_MEMORY),
     ],
 )

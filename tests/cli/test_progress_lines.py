@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 import time
 from threading import Event, Thread
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 
 from halfwise.cli import progress
+from halfwise.cli.bars import Bars
 from halfwise.core.told import Stand, TimeLeft, Told
 from tests.support.says import Says
 
@@ -118,3 +122,20 @@ def test_a_count_tells_how_long_the_rest_takes(monkeypatch: pytest.MonkeyPatch, 
         now[0] += 1
         told.append(str(shown))
     says(told)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_terminal_shows_what_is_done_and_how_far_whole(width: int, says: Says) -> None:
+    """A line of its own, or several, below the bar."""
+    console = Console(width=width, force_terminal=True, file=io.StringIO())
+    bars = Bars(console)
+    shown = progress._Shown(bars, bars.add_task("fix model.onnx", total=None, doing=""))
+    stand = Stand("looking for overflows inside", "part 1,644 of 2,345", 4.0, TimeLeft(20.0, time.monotonic()))
+    shown.step(Told("looking", stand))
+    with console.capture() as captured:
+        console.print(bars.get_renderable())
+    said = " ".join(Text.from_ansi(captured.get()).plain.split())
+    bar, clock, below = said.partition("0:00:00")
+    assert "fix model.onnx" in bar and clock and "…" not in below
+    says(below.strip())
+    assert all(len(line) <= width for line in Text.from_ansi(captured.get()).plain.splitlines())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 
@@ -36,6 +37,11 @@ def test_a_message_that_no_memory_is_left_to_read() -> None:
     assert not out_of_memory(DecodeError(told))
     assert not out_of_memory(ValueError("Arena alloc failed"))
     assert out_of_memory(MemoryError())
+
+
+def test_a_mapping_that_no_address_is_left_for_is_a_lack_of_memory() -> None:
+    assert out_of_memory(OSError(errno.ENOMEM, "Cannot allocate memory"))
+    assert not out_of_memory(OSError(errno.ENOENT, "No such file or directory"))
 
 
 @pytest.mark.parametrize(

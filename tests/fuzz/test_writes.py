@@ -18,7 +18,7 @@ from typing import Any
 import onnx
 import pytest
 
-from halfwise.core.errors import InputError
+from halfwise.core.errors import InputError, NoRoom
 from halfwise.core.file_lock import lock
 from halfwise.core.held_folder import LOCK, held
 from halfwise.core.whole_files import WholeFiles, check_room, finish_interrupted, scratch_folder, write_text
@@ -339,6 +339,17 @@ def test_a_quota_is_one_line(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1), ended
     assert "File too large" in ended.stderr
     assert tree(tmp_path) == before
+
+
+def test_a_file_that_may_not_be_so_large_is_refused_before_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
+    path, said = saved(tmp_path), list[str]()
+    before = tree(tmp_path)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1, 1))
+    with says.raises(NoRoom):
+        fix(path, out=tmp_path / "out", notify=said.append)
+    assert not said and tree(tmp_path) == before
 
 
 @pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root writes everywhere")

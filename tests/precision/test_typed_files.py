@@ -8,15 +8,16 @@ from types import SimpleNamespace
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
 from halfwise.emulation.emulate import Emulator
 from halfwise.model.model import load
 from halfwise.precision import typed_onnx
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
-from halfwise.precision.typed_onnx import typed_proto, write_typed
+from halfwise.precision.typed_onnx import least_bytes, typed_proto, write_typed
 from tests.models.build import model, node, value, weight
 from tests.support.assignments import narrow
 from tests.support.backend_cases import same_bits
@@ -57,6 +58,49 @@ def test_large_weights_go_into_a_file_of_their_own(tmp_path: Path, monkeypatch: 
     one = Emulator().session(assignment).run(feed)["y"]
     other = Emulator().session(Assignment(Sites(load(written.path)), {})).run(feed)["y"]
     assert same_bits(one, other)
+
+
+@pytest.mark.parametrize("stored", [np.float32, np.float16])
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_weight_that_two_names_share_is_written_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: type, apart: bool
+) -> None:
+    """Tied embeddings with two names for one place of the file; of another shape, it is another weight."""
+    table, wide = np.random.default_rng(1).normal(size=(96, 64)).astype(stored), TensorProto.FLOAT
+    taken = helper.np_dtype_to_tensor_dtype(np.dtype(stored))
+    shapes = {"e": (96, 64), "h": (96, 64), "o": (64, 96)}
+    products = [node("MatMul", inputs, output) for inputs, output in (("u e", "a"), ("u h", "b"), ("c o", "y"))]
+    nodes = [*products[:2], node("Add", "a b", "c"), products[2]]
+    proto = model(nodes, [value("u", taken, [1, 96])], [value("y", taken, [1, 96])],
+                  [weight(name, table.reshape(shape)) for name, shape in shapes.items()])  # fmt: skip
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    for name in ("h", "o"):
+        share(tmp_path / "m.onnx", "e", name)
+    sites = Sites(load(tmp_path / "m.onnx"))
+    kept = frozenset(site.node for site in sites.all if apart and site.name == "n_b")
+    assignment = Assignment.all_narrow(sites, kept, Format.FP32)
+    feed = {"u": np.random.default_rng(2).normal(size=(1, 96)).astype(np.float32)}
+    one = Emulator().session(assignment).run(feed)["y"]
+    for embedded in (typed_onnx.EMBED_BYTES, 0):
+        monkeypatch.setattr(typed_onnx, "EMBED_BYTES", embedded)
+        written = write_typed(assignment, tmp_path / f"typed{embedded}.onnx")
+        read = onnx.load(written.path)
+        onnx.checker.check_model(read, full_check=True)
+        types = {tensor.name: tensor.data_type for tensor in read.graph.initializer}
+        widened = {"h": wide} if apart and stored is np.float32 else {}  # FP16 of the file is widened by a cast
+        assert types == {"e": TensorProto.FLOAT16, "o": TensorProto.FLOAT16, **widened}
+        other = Emulator().session(Assignment(Sites(load(written.path)), {})).run(feed)["y"]
+        assert same_bits(one, other)
+    assert least_bytes(sites.model) == 2 * 2 * table.size
+
+
+def share(path: Path, source: str, name: str) -> None:
+    """One weight's external data is another one's, too."""
+    proto = onnx.load(path, load_external_data=False)
+    by_name = {tensor.name: tensor for tensor in proto.graph.initializer}
+    del by_name[name].external_data[:]
+    by_name[name].external_data.extend(by_name[source].external_data)
+    onnx.save(proto, path)
 
 
 def test_a_file_of_pieces_is_the_model_in_memory(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from halfwise.report.markdown import fix_markdown
 from halfwise.report.terminal import Terminal
 from tests.models.build import model, node, value, weight
 from tests.support.messages import kinds, only
+from tests.support.says import Says
 
 FEEDS = [{"x": np.random.default_rng(seed).standard_normal((2, 64)).astype(np.float32)} for seed in range(4)]
 
@@ -43,6 +44,15 @@ def norm() -> onnx.ModelProto:
     given.graph.node.insert(0, node("LayerNormalization", "x g b", "l", axis=-1))
     given.graph.initializer.extend([weight("g", np.ones(64, np.float32)), weight("b", np.zeros(64, np.float32))])
     return given
+
+
+def test_a_ready_measure_is_called_by_its_name_and_a_function_is_the_users_own(says: Says) -> None:
+    ready = fix(product(), FEEDS, metric="logits")
+    assert ready.verdict.part == "logits"
+    says(verdict_words(ready).after)
+    own = fix(product(), FEEDS, metric=lambda reference, other: 0.5, tolerance="metric<=1")
+    assert own.verdict.part == ""
+    says(verdict_words(own).after)
 
 
 def test_an_input_that_fp16_makes_zero_is_the_cause_whatever_overflows_behind_it(tmp_path: Path) -> None:

@@ -29,12 +29,12 @@ def _seconds(text: str) -> int:
 @pytest.mark.parametrize(
     ("most", "spent", "passed", "looks", "told"),
     [
-        (40, 40, 30.0, True, "about 26 s left (20 runs)"),  # 31 in all are most likely, and the end takes 6.5
-        (40, 40, 600.0, True, "about 9 min left (20 runs)"),
-        (40, 40, 30.0, False, "at least 16 s left (20 runs)"),  # the check and the end, unless something is looked for
+        (40, 40, 30.0, True, "about 26 s left, 20 runs done"),  # 31 in all are most likely, and the end takes 6.5
+        (40, 40, 600.0, True, "about 9 min left, 20 runs done"),
+        (40, 40, 30.0, False, "at least 16 s left, 20 runs done"),  # unless something is looked for
         (40, 1, 30.0, True, "trying"),  # less than one run tells nothing
         (40, 40, 0.5, True, "trying"),  # nor does a moment
-        (40, 160, 80.0, True, "about 10 s left (80 runs)"),  # the budget is spent: the answer is checked
+        (40, 160, 80.0, True, "about 10 s left, 80 runs done"),  # the budget is spent: the answer is checked
         (math.inf, 40, 30.0, True, "trying"),
     ],
 )
@@ -207,7 +207,7 @@ def test_runs_are_over_the_inputs_that_are_searched_by_now() -> None:
         counter.add(12)
         now[0] += 12.0
         notify("trying")
-    assert ["(6 runs)" in text for text in said] == [True, True]
+    assert ["6 runs done" in text for text in said] == [True, True]
     assert _seconds(said[1]) > _seconds(said[0])  # a budget of 40 runs is twice as many executions now
 
 

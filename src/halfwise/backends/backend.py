@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from msgspec import field
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from halfwise.core.document import Count, Record
 from halfwise.core.errors import HalfwiseError
 from halfwise.core.notes import Note, NoteKind
+
+if TYPE_CHECKING:  # a child that runs a model loads little
+    from halfwise.model.inputs.rollout import Rollout
 
 __all__ = [
     "OPTIMIZATIONS",
@@ -22,6 +25,7 @@ __all__ = [
     "BackendRecord",
     "BackendRun",
     "Optimization",
+    "RunsSteps",
     "Traits",
 ]
 
@@ -115,3 +119,11 @@ class Backend(Protocol):
     def traits(self) -> Traits: ...
 
     def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun: ...
+
+
+@runtime_checkable
+class RunsSteps(Protocol):
+    """A backend that hands the state on from step to step itself: it begins once, not for every step."""
+
+    def run_steps(self, model: Path, steps: Sequence[Feed], rollout: Rollout) -> BackendRun:
+        """The answers to all steps, of one trajectory behind the other."""

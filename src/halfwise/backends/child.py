@@ -16,8 +16,9 @@ from halfwise.core.child.worker import ChildDied, ChildFailed, call
 from halfwise.core.document import read
 from halfwise.core.errors import InputError
 from halfwise.core.files.absent import absent
+from halfwise.model.inputs.rollout import Rollout
 
-__all__ = ["answer", "run_in_child"]
+__all__ = ["answer", "rollout_asked", "run_in_child"]
 
 Feed = Mapping[str, NDArray[Any]]
 
@@ -26,7 +27,12 @@ Run = Callable[[str, Path, Sequence[Feed], BackendOptions], BackendRun]
 
 
 def run_in_child(
-    function: str, backend: str, model: Path, feeds: Sequence[Feed], options: BackendOptions
+    function: str,
+    backend: str,
+    model: Path,
+    feeds: Sequence[Feed],
+    options: BackendOptions,
+    rollout: Rollout | None = None,
 ) -> BackendRun:
     """Have `function`, such as "module:name", run the model; whatever it does, this process lives."""
     if not model.is_file():
@@ -35,7 +41,9 @@ def run_in_child(
         _check(feed, f"sample {index + 1}")
     # The child's environment is its own: this is what cuBLAS, cuDNN and TensorRT heed, whatever a provider asks for.
     environment = {} if options.tf32 else {"NVIDIA_TF32_OVERRIDE": "0"}
-    asked = {"backend": backend, "model": str(model.resolve()), "options": asdict(options)}
+    asked: dict[str, Any] = {"backend": backend, "model": str(model.resolve()), "options": asdict(options)}
+    if rollout is not None:
+        asked["rollout"] = asdict(rollout)
     try:
         told = call(function, asked, feeds, time_limit_s=options.time_limit_s, environment=environment)
     except ChildDied as died:
@@ -44,6 +52,16 @@ def run_in_child(
         raise BackendFailure(str(failed)) from failed
     return BackendRun(
         tuple(dict(each) for each in told.arrays), read(told.data, BackendRecord, "what the child answered")
+    )
+
+
+def rollout_asked(request: Request) -> Rollout | None:
+    """The child's side of it."""
+    asked = request.data.get("rollout")
+    return (
+        None
+        if asked is None
+        else Rollout(asked["steps"], tuple((output, state) for output, state in asked["feedback"]))
     )
 
 

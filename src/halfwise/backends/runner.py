@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from halfwise.backends.backend import Backend, BackendRecord, BackendRun
+from halfwise.backends.backend import Backend, BackendRecord, BackendRun, RunsSteps
 from halfwise.core.errors import InputError
 from halfwise.core.notes import Note
 from halfwise.model.inputs.rollout import Rollout, lockstep
@@ -26,6 +26,9 @@ def run_on(backend: Backend, model: Path, feeds: Sequence[Feed], rollout: Rollou
     """The answers to all samples; of a rollout those to all steps, each with the state that the model itself gave."""
     if rollout is None:
         return backend.run(model, feeds)
+    parts = windows(feeds, rollout.steps, rollout.states)
+    if isinstance(backend, RunsSteps):
+        return backend.run_steps(model, list(chain(*parts)), rollout)
     records: list[BackendRecord] = []
 
     def run(step: Sequence[Feed]) -> Sequence[dict[str, NDArray[Any]]]:
@@ -33,7 +36,7 @@ def run_on(backend: Backend, model: Path, feeds: Sequence[Feed], rollout: Rollou
         records.append(done.record)
         return done.outputs
 
-    answers = lockstep(rollout, windows(feeds, rollout.steps, rollout.states), run)
+    answers = lockstep(rollout, parts, run)
     return BackendRun(tuple(dict(answer) for answer in chain(*answers)), records[-1])
 
 

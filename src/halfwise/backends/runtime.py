@@ -8,6 +8,7 @@ from pathlib import Path
 
 from halfwise.backends.backend import BackendOptions, BackendRun, Feed, Traits
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.inputs.rollout import Rollout
 
 __all__ = ["RuntimeBackend"]
 
@@ -39,10 +40,16 @@ class RuntimeBackend:
         return _TRAITS[self.name]
 
     def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun:
+        return self._run(model, feeds, None)
+
+    def run_steps(self, model: Path, steps: Sequence[Feed], rollout: Rollout) -> BackendRun:
+        return self._run(model, steps, rollout)
+
+    def _run(self, model: Path, feeds: Sequence[Feed], rollout: Rollout | None) -> BackendRun:
         if self.name == "ort-cpu":
             from halfwise.backends.runtime_session import run_model
 
-            return run_model(self.name, model, feeds, self.options)
+            return run_model(self.name, model, feeds, self.options, rollout)
         from halfwise.backends.child import run_in_child
 
-        return run_in_child("halfwise.backends.runtime_session:serve", self.name, model, feeds, self.options)
+        return run_in_child("halfwise.backends.runtime_session:serve", self.name, model, feeds, self.options, rollout)

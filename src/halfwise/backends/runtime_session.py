@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ from numpy.typing import NDArray
 from halfwise.backends.as_written import typed_as
 from halfwise.backends.backend import BackendFailure, BackendOptions, BackendRecord, BackendRun, Optimization
 from halfwise.backends.bf16_values import run_session
-from halfwise.backends.child import answer
+from halfwise.backends.child import answer, rollout_asked
 from halfwise.backends.seeded_file import Sessions
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
 from halfwise.core.formats import format_of_type
 from halfwise.emulation.cuda_driver import Gpu, gpu_here
 from halfwise.emulation.ort import FEW
+from halfwise.model.inputs.rollout import Rollout, chained
 
 __all__ = ["run_model", "serve"]
 
@@ -87,11 +89,13 @@ _KINDS = {
 
 
 def serve(request: Request) -> Answer:
-    return answer(request, run_model)
+    return answer(request, partial(run_model, rollout=rollout_asked(request)))
 
 
-def run_model(backend: str, model: Path, feeds: Sequence[Feed], options: BackendOptions) -> BackendRun:
-    """The model's outputs for every sample. Not one node is left to another provider unnoticed."""
+def run_model(
+    backend: str, model: Path, feeds: Sequence[Feed], options: BackendOptions, rollout: Rollout | None = None
+) -> BackendRun:
+    """The outputs for every sample, or step of a rollout. Not one node is left to another provider unnoticed."""
     import onnxruntime as ort
 
     kind = _KINDS[backend]
@@ -113,10 +117,12 @@ def run_model(backend: str, model: Path, feeds: Sequence[Feed], options: Backend
             f"{backend}: the provider supports none of the {sum(nodes.values())} nodes of {model.name} as typed; "
             "all would run on the CPU"
         )
-    outputs = tuple(
-        _run(ort, each, feed, options, index, provider)
-        for (index, feed), each in zip(enumerate(feeds), sessions.each(), strict=False)
-    )
+    each = sessions.each()
+
+    def run(index: int, feed: Feed) -> dict[str, Array]:
+        return _run(ort, next(each), feed, options, index, provider)
+
+    outputs = tuple(map(dict, chained(rollout, feeds, run)))
     given = dict(session.get_provider_options().get(provider, {}))
     return BackendRun(outputs, _record(ort, backend, provider, session, given, gpu, nodes, on_cpu, options))
 

@@ -115,7 +115,7 @@ def run_words(words: Sequence[str]) -> int:
     except OSError as error:  # a name that is too long, a folder that is closed or gone, a full disk
         if debugging and error.filename is None:
             raise
-        code = _end(_failed(error), 2)
+        code = _end(_scarce(error) or _failed(error), 2)
     except Exception as error:
         scarce = _scarce(error)
         if debugging and not scarce:

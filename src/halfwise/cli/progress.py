@@ -104,22 +104,11 @@ def progress(title: str) -> Iterator[Progress]:
                 lines.end()
             return
         from rich.console import Console
-        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bars
-        from rich.table import Column
 
+        from halfwise.cli.bars import Bars
         from halfwise.report.text import safe
 
-        bars = Bars(
-            SpinnerColumn(style="cyan"),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[doing]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
-            console=Console(stderr=True, highlight=False),
-            transient=True,
-            redirect_stdout=False,
-        )
+        bars = Bars(Console(stderr=True, highlight=False))
         try:
             with suppress(RuntimeError):  # as above
                 bars.start()

@@ -237,7 +237,9 @@ def _tell(number: int, box: BlackBox, reached: Allowance) -> None:
         told = f"the command was stopped after {reached.seconds:g} s ({TIME}){doing}"
     else:
         early = " before it was done" if number <= 0 else ""
-        told = f"the command {Ended(-number, 0.0, 0.0, False).describe()}{early}{doing}"
+        ended = Ended(-number, 0.0, 0.0, False)
+        again = "; give it more memory, and run the same command again" if ended.killed else ""
+        told = f"the command {ended.describe()}{early}{doing}{again}"
     with suppress(OSError):
         os.write(2, f"halfwise: {told}\n".encode())
     os._exit(InputError.exit_code)

@@ -27,9 +27,9 @@ _SAID = (
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether it is Python's own or protobuf's, which is not loaded for the question."""
+    """Whether it is Python's own, the system's, or protobuf's, which is not loaded for the question."""
     if type(error).__module__ != "google.protobuf.message":
-        return isinstance(error, MemoryError)
+        return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
     said = _PROTOBUF.get(type(error).__name__)
     return said is not None and said in str(error)
 

@@ -41,9 +41,8 @@ class Stand:
     left: TimeLeft | None = None
 
     def text(self, now: float) -> str:
-        """The time comes first: a narrow terminal cuts off the end."""
         left = "" if self.left is None else self.left.text(now)
-        spent = f" ({self.runs:.0f} runs)" if left and self.runs is not None else ""
+        spent = f", {self.runs:.0f} runs done" if left and self.runs is not None else ""
         return ": ".join(each for each in (f"{left}{spent}", self.step, self.part) if each)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import shutil
 import sys
@@ -106,7 +107,7 @@ class WholeFiles:
                 _clear_away(folder)
         if isinstance(error, OSError):
             last = next(reversed(self._places), None)
-            kind_of = NoRoom if error.errno in FULL else InputError
+            kind_of = NoRoom if error.errno in (*FULL, errno.EFBIG) else InputError
             raise kind_of(f"{last or error.filename} cannot be written: {error.strerror or error}") from error
 
     def _name(self) -> None:
@@ -163,7 +164,12 @@ def scratch_folder(folder: Path | None) -> Iterator[Path]:
 
 
 def check_room(path: Path, folder: Path, size: int) -> None:
-    """Refuse what is too large for the disk that the folder is on."""
+    """Refuse what is too large for the disk that the folder is on, or for a file of this process."""
+    if size > (largest := _largest_file()):
+        raise NoRoom(
+            f"{path} cannot be written: it takes {_bytes(size)}, and a file may have {_bytes(largest)} at most; raise "
+            "the limit (ulimit -f)"
+        )
     free = shutil.disk_usage(folder).free
     if size > free:
         raise NoRoom(
@@ -179,7 +185,16 @@ def check_temporary_room(folder: Path, size: int) -> None:
         raise NoRoom(no_temporary_room(f"it takes {_bytes(size)}, and {_bytes(free)} are left"))
 
 
-def _bytes(count: int) -> str:
+def _largest_file() -> float:
+    try:
+        import resource
+    except ImportError:
+        return math.inf
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return math.inf if limit == resource.RLIM_INFINITY else limit
+
+
+def _bytes(count: float) -> str:
     unit, name = next(((u, n) for u, n in ((1e9, "GB"), (1e6, "MB")) if count >= u), (1e3, "kB"))
     return f"{count / unit:.3g} {name}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -25,6 +25,7 @@ __all__ = [
     "convert_array",
     "convert_fill",
     "convert_weight",
+    "place_of",
     "rows_of",
     "stored_tensor",
     "stored_type",
@@ -90,6 +91,14 @@ def stored_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 def stored_type(tensor: ir.TensorProtocol) -> ir.DataType:
     """The type that the file has it in."""
     return stored_tensor(tensor).dtype
+
+
+def place_of(tensor: ir.TensorProtocol) -> Hashable:
+    """Equal for weights of one type and shape that the file has at one place; None where it has a place for each."""
+    stored = stored_tensor(tensor)
+    if not isinstance(stored, ir.ExternalTensor):
+        return None
+    return stored.path, stored.offset, stored.dtype, tensor.dtype, tuple(tensor.shape.numpy())
 
 
 def convert_weight(tensor: ir.TensorProtocol, fmt: Format) -> NDArray[Any]:

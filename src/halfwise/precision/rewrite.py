@@ -6,7 +6,7 @@ on where a tensor narrows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,6 +16,7 @@ import onnx_ir as ir
 from halfwise.core.formats import Format
 from halfwise.model.bodies import bodies_of, graphs_in, nodes_in
 from halfwise.model.model import Model
+from halfwise.model.weights import place_of
 from halfwise.precision.assignment import Assignment
 
 _UNIT = "halfwise:"  # prefix of the tensors that a single node reads and writes
@@ -125,6 +126,7 @@ class _Walk:
         self.wanted: dict[ir.Value, dict[Format, None]] = {}
         self.stored_name: dict[ir.Value, str] = {}
         self.variant_name: dict[tuple[ir.Value, Format], str] = {}
+        self.name_at: dict[tuple[Hashable, Format | None], str] = {}
 
     def run(self) -> Rewritten:
         model, proto = self.model.ir, self.result.proto
@@ -217,17 +219,27 @@ class _Walk:
         if value.is_graph_output():  # what is handed out keeps the name
             outward = self.assignment.outward(value, graph)
             formats.sort(key=lambda fmt: fmt is not outward)
+        # What stands at one place of the file is one weight; bodies have their own, and what others name its name.
+        named = value.is_graph_output() or value.is_graph_input()
+        place = place_of(value.const_value) if main and not named else None
         for index, fmt in enumerate(formats):
-            name = value.name if index == 0 else self.names.value(f"{value.name}_{_suffix(fmt)}")
-            spelled = self.writer.spell_weight(Weight(name, value.const_value, fmt), self.names, main=main)
-            out.initializer.append(spelled.tensor)
-            out.node.extend(spelled.nodes)
-            if spelled.pending is not None:
-                self.result.weights.append(spelled.pending)
+            name = self.name_at.get((place, fmt), "")
+            if not name:
+                name = value.name if index == 0 else self.names.value(f"{value.name}_{_suffix(fmt)}")
+                self._spell(Weight(name, value.const_value, fmt), out, main=main)
+                if place is not None:
+                    self.name_at[place, fmt] = name
             if fmt is not None:
                 self.variant_name[value, fmt] = name
             if index == 0:
                 self.stored_name[value] = name
+
+    def _spell(self, weight: Weight, out: onnx.GraphProto, *, main: bool) -> None:
+        spelled = self.writer.spell_weight(weight, self.names, main=main)
+        out.initializer.append(spelled.tensor)
+        out.node.extend(spelled.nodes)
+        if spelled.pending is not None:
+            self.result.weights.append(spelled.pending)
 
     def _input(self, value: ir.Value, out: onnx.GraphProto, *, main: bool) -> None:
         assert value.name

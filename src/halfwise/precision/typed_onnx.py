@@ -15,7 +15,7 @@ from halfwise.core.whole_files import WholeFiles
 from halfwise.model.map_outputs import put_maps_back
 from halfwise.model.model import Model
 from halfwise.model.ops import WIDENED_ATTRIBUTES
-from halfwise.model.weights import convert_fill, weight_content, whole_tensor
+from halfwise.model.weights import convert_fill, place_of, weight_content, whole_tensor
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.proto_stream import Streamed, write_streamed
 from halfwise.precision.rewrite import Names, Rewritten, SpelledWeight, Weight, rewrite
@@ -149,9 +149,10 @@ def _rewritten(assignment: Assignment, writer: TypedWriter) -> Rewritten:
 
 
 def least_bytes(model: Model) -> int:
-    """What the weights of a typed model take at least: with every node narrow."""
+    """What the weights of a typed model take at least: with every node narrow, and each place of the file once."""
     read = (v.const_value for v in model.graph.initializers.values() if v.const_value is not None and v.uses())
-    return sum(2 * tensor.size if tensor.dtype is ir.DataType.FLOAT else tensor.nbytes for tensor in read)
+    once = {place_of(tensor) or tensor: tensor for tensor in read}.values()
+    return sum(2 * tensor.size if tensor.dtype is ir.DataType.FLOAT else tensor.nbytes for tensor in once)
 
 
 def _taken_out(written: Rewritten, writer: TypedWriter) -> list[Streamed]:

@@ -171,11 +171,11 @@ def _show_curve(terminal: Terminal, result: FixResult) -> None:
 
 def _show_cost(terminal: Terminal, result: FixResult) -> None:
     cost = result.cost
+    left = share(cost.fp32_flops_share) if cost.fp32_flops_share else "none"
     terminal.line()
     terminal.line(
-        f"took {cost.model_runs:.1f} model runs, {cost.seconds:.1f} s, {cost.peak_rss_mb:,.0f} MB; leaves "
-        f"{share(cost.fp32_flops_share) if cost.fp32_flops_share else 'none'} of the arithmetic in {cost.left_in}, "
-        f"{counted(cost.casts, 'cast')} "
+        f"took {cost.model_runs:.1f} model runs, {cost.seconds:.1f} s, {cost.peak_rss_mb:,.0f} MB with mapped files; "
+        f"leaves {left} of the arithmetic in {cost.left_in}, {counted(cost.casts, 'cast')} "
         f"(target {result.plan.target}, profile {result.plan.profile})"
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ __all__ = [
     "Rollout",
     "Trajectory",
     "carried",
+    "chained",
     "ends_of",
     "executions",
     "lockstep",
@@ -124,6 +126,17 @@ def carried(
         answer = run(feed)
         state = _next(rollout, answer, step)
         yield feed, answer
+
+
+def chained(rollout: Rollout | None, feeds: Sequence[Arrays], run: Callable[[int, Arrays], Arrays]) -> Iterator[Arrays]:
+    """The answers to all feeds in their order; with a rollout, so many in a row have the state that `run` gave."""
+    numbers = count()
+    if rollout is None:
+        yield from map(run, numbers, feeds)
+        return
+    for start in range(0, len(feeds), rollout.steps):
+        part = feeds[start : start + rollout.steps]
+        yield from (answer for _, answer in carried(rollout, part, lambda feed: run(next(numbers), feed)))
 
 
 def lockstep(

@@ -132,7 +132,8 @@ def verdict_text(verdict: Verdict) -> str:
         return "the tolerance bounds no output of this model"
     if verdict.metric == "nonfinite":
         return f"{counted(int(verdict.value), 'value')} of {verdict.worst_output!r} inf or NaN"
-    what = METRIC_WORDS.get(verdict.metric, verdict.metric)
+    ready = verdict.part if verdict.metric == USER_METRIC else ""  # the measure's name
+    what = ready or METRIC_WORDS.get(verdict.metric, verdict.metric)
     where = "" if verdict.metric == USER_METRIC else f" of {verdict.worst_output!r}"
     sign = "at least" if verdict.metric in LIKENESSES else "at most"
     return f"{what}{where} {number(verdict.value, 4)}; allowed {sign} {number(verdict.allowed, 4)}"

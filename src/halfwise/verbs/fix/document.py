@@ -79,7 +79,7 @@ class CostRecord(Record, frozen=True):
 
     model_runs: float
     seconds: float
-    peak_rss_mb: float
+    peak_rss_mb: Annotated[float, about("The most resident memory, pages of mapped files included.")]
     casts: Count
     fp32_flops_share: Share
 
