@@ -83,7 +83,7 @@ class NoteKind(Enum):
     PROFILE_UNPROVEN = "profile-unproven"
     PROFILE_TWO_ENDED = "profile-two-ended"
     RANDOM_NODE = "random-node"
-    CUT_EVENLY = "cut-evenly"
+    CUT_EVENLY, NOT_CUT = "cut-evenly", "not-cut"
     RUNTIME_OVERWRITES = "runtime-overwrites"
     QUANTISERS_MOVE, QUANTISERS_ALLOW = "quantisers-move", "quantisers-allow"
     QUANTISERS_NEAR, QUANTISERS_STEP = "quantisers-near", "quantisers-step"

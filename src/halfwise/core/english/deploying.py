@@ -117,7 +117,7 @@ DEPLOYING = {
     ),
     NoteKind.STRONG_TYPING_HELPS: "The typed ONNX model with --stronglyTyped avoids this.",
     NoteKind.CHANNELS_PADDED: (
-        "{subject!r} as {layout}: {channels:many channel} are padded to {padded}, so the buffer is "
+        "{subject!r} as {layout}: {channels:many channel is/channels are} padded to {padded}, so the buffer is "
         "{times:.3g} times as large. The caller allocates and fills it."
     ),
 }
