@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.rules import RULES
@@ -105,6 +106,64 @@ def test_what_a_mask_finding_says() -> None:
 
 def test_a_large_number_added_to_make_something_large_is_no_mask() -> None:
     assert rules(masked("add", value=1e9)) == ["HW104"]
+
+
+LIMITED = [("Exp", -1), ("Relu", -1), ("Softplus", -1), ("Sigmoid", -1), ("Sigmoid", 1), ("Tanh", -1), ("Erf", 1)]
+
+
+@pytest.mark.parametrize(("op", "sign"), LIMITED)
+def test_a_mask_before_a_function_with_a_limit_there_does_in_fp16_what_it_does_in_fp32(op: str, sign: int) -> None:
+    graph = Graph()
+    scores = graph.op("Add", [graph.input("x", [4]), graph.weight("far", sign * 1e9)], "/masked")
+    assert rules(graph.scanned(graph.op(op, [scores], ""), [4])) == ["HW113"]
+    reach = np.array([sign * 1e9, sign * 65504.0, sign * np.inf], np.float32)
+    proto = helper.make_model(helper.make_graph([helper.make_node(op, ["x"], ["y"])], "g", [], []))
+    del proto.graph.input[:]
+    proto.graph.input.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, [3]))
+    proto.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, [3]))
+    with np.errstate(all="ignore"):
+        (limits,) = ReferenceEvaluator(proto).run(None, {"x": reach})
+    assert len(set(np.asarray(limits).tolist())) == 1
+
+
+def test_a_large_number_before_a_function_without_a_limit_there_stays_a_finding() -> None:
+    graph = Graph()
+    scores = graph.op("Add", [graph.input("x", [4]), graph.weight("far", 1e9)], "/masked")
+    assert rules(graph.scanned(graph.op("Exp", [scores], ""), [4])) == ["HW104"]
+
+
+def test_the_first_value_of_a_running_maximum_is_no_mask_that_breaks() -> None:
+    """RWKV: with m = max(m, k), terms are exp(m_before - m) and exp(k - m); m begins at -1e38, less a decay."""
+    graph = Graph()
+    y = state = graph.weight("state", np.full(4, -1e38, np.float32))
+    for step in range(3):
+        key = graph.input(f"k{step}", [4])
+        decayed = graph.op("Sub", [state, graph.number(np.linspace(1, 40, 4, dtype=np.float32))], "")
+        state = graph.op("Max", [decayed, key], "")
+        terms = [graph.op("Exp", [graph.op("Sub", [each, state], "")], "") for each in (decayed, key)]
+        y = graph.op("Add", terms, "")
+    assert rules(graph.scanned(y, [4])) == ["HW113"]
+
+
+def test_the_largest_of_masked_scores_alone_may_be_infinite() -> None:
+    """Of one masked operand and one that is not, the other wins, as in FP32."""
+    for masks, expected in ((1, ["HW113"]), (2, ["HW111"])):
+        graph = Graph()
+        far = graph.weight("far", -1e9)
+        scores = [graph.input(f"x{index}", [4]) for index in range(2)]
+        scores = [graph.op("Add", [each, far], "") if index < masks else each for index, each in enumerate(scores)]
+        assert rules(graph.scanned(graph.op("Max", scores, ""), [4])) == expected
+
+
+def test_a_mask_is_told_of_the_way_that_reaches_a_softmax() -> None:
+    """Added elsewhere, to what nothing selects from, it does not make the selected one an added mask."""
+    graph = Graph()
+    far = graph.weight("far", -1e9)
+    keep = graph.input("keep", [4], TensorProto.BOOL)
+    graph.op("Floor", [graph.op("Add", [graph.input("z", [4]), far], "")], "")
+    y = graph.op("Softmax", [graph.op("Where", [keep, graph.input("x", [4]), far], "/attn")], "", axis=0)
+    result = graph.scanned(y, [4])
+    assert rules(result) == ["HW113"] and of(result, "HW113").numbers["nodes"] == ["/attn/Where"]
 
 
 def test_a_stand_in_for_infinity_before_a_selection() -> None:
