@@ -249,7 +249,7 @@ class NoteKind(Enum):
     KEEPS_EXPANDABLE, KEEPS_CPU_RIGHT = "keeps-expandable", "keeps-cpu-right"
     OWN_KERNELS_MISS = "own-kernels-miss"
     OWN_NOT_READ = "own-not-read"
-    STANDARD_NOT_READ = "standard-not-read"
+    STANDARD_NOT_READ, STANDARD_OVERFLOWS = "standard-not-read", "standard-overflows"
     NOT_WRITTEN_OUT = "not-written-out"
     QUANTISED_NOT_READ, QUANTISED_STORED = "quantised-not-read", "quantised-stored"
     OWN_WITHOUT_KERNEL = "own-without-kernel"
