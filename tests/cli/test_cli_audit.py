@@ -15,6 +15,11 @@ from typer.testing import CliRunner
 from halfwise.cli import audit as verb
 from halfwise.compiler import rtx
 from halfwise.core.errors import InputError, MissingBackend
+from halfwise.verbs.audit import audit
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.verify import verify
+from tests.models.build import f32, node, value
+from tests.models.build import model as build
 from tests.models.typed_graphs import states_fp32
 from tests.support.paths import DATA
 from tests.support.says import Says
@@ -53,6 +58,20 @@ def test_every_kind_of_source(source: str, kernels: int) -> None:
     document = json.loads(run(DATA / source, "--json"))
     assert document["schema"] == "halfwise.audit/1"
     assert document["engine"]["kernels"] == kernels
+
+
+def test_what_a_later_step_makes_is_told_with_its_command(tmp_path: Path, says: Says) -> None:
+    """The layer list before the engine was built: a plan of nearly the same name was offered instead."""
+    onnx.save(build([node("Relu", "x", "y")], [value("x")], [value("y")]), tmp_path / "my model.onnx")
+    feed = {"x": f32(1, -2, 3, 4)}
+    fix(tmp_path / "my model.onnx", [feed], target="trt-10.9", out=tmp_path / "out")
+    for name in ("layers.json", "engine"):
+        with says.raises(InputError):
+            audit(tmp_path / "out" / f"my model.{name}", tmp_path / "out" / "my model.plan.json")
+    with says.raises(InputError):
+        verify(tmp_path / "my model.onnx", tmp_path / "out" / "my model.engine-outputs", [feed])
+    with says.raises(InputError):
+        audit(tmp_path / "out" / "my model.fp16.onnx", tmp_path / "none" / "my model.plan.json")
 
 
 def test_without_a_plan_lost_fp32_of_a_typed_model_is_a_no(tmp_path: Path) -> None:
@@ -142,7 +161,7 @@ def test_missing_files(tmp_path: Path) -> None:
         run(tmp_path / "none.json")
     with pytest.raises(InputError, match="is a folder"):
         run(tmp_path)
-    with pytest.raises(InputError, match="the plan cannot be read"):
+    with pytest.raises(InputError, match="there is no such plan"):
         run(REGION_LOG, "--plan", tmp_path / "none.json")
 
 

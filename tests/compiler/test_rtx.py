@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -343,3 +344,28 @@ def test_the_last_list_of_kernels_is_the_engines() -> None:
     log = read_build_log(lines)
     assert log.kernels == (lines[7], lines[8])
     assert log.node_layers == {"a": ("a", "a_1")}
+
+
+LOADS_WITH_LITTLE_MEMORY = """
+import resource, sys
+from halfwise.compiler.native_build import import_first
+from halfwise.core.errors import HalfwiseError
+
+with open("/proc/self/statm") as pages:
+    used = int(pages.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (100 << 20),) * 2)
+try:
+    import_first(sys.argv[1:])
+except HalfwiseError as error:
+    print(type(error).__name__, str(error).partition(":")[0])
+"""
+
+
+@needs_rtx
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
+def test_a_library_for_which_there_is_no_memory_is_not_told_as_missing() -> None:
+    """NVIDIA's package hides the error of its library of 234 MB, and the next one tells of a missing file."""
+    asked = [sys.executable, "-c", LOADS_WITH_LITTLE_MEMORY, *rtx.MODULES]
+    assert subprocess.run(asked, capture_output=True, text=True).stdout == "InputError memory ran out\n"
+    asked[-len(rtx.MODULES) :] = ["no_module_of_this_name"]
+    assert subprocess.run(asked, capture_output=True, text=True).stdout == "MissingBackend not installed\n"

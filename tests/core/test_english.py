@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from string import Formatter
 from typing import Any, get_args
 
 import pytest
@@ -41,6 +42,20 @@ def test_every_kind_is_said_and_has_an_example() -> None:
 def test_what_is_said(kind: NoteKind) -> None:
     values, sentence = SAID[kind]
     assert say(Note.of(kind, **values)) == sentence
+
+
+# Verbs of several things, as sentences have them behind a number.
+PLURAL = "are|were|have|differ|stay|miss|accumulate|quantise|compute|fit|match|show|keep|lose|hold|change"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SAID if ":many " in TEMPLATES[kind] or "{count}" in TEMPLATES[kind]])
+def test_what_is_said_of_one(kind: NoteKind) -> None:
+    """The verb agrees with the number in front of it."""
+    counted = {name for _, name, spec, _ in Formatter().parse(TEMPLATES[kind]) if (spec or "").startswith("many ")}
+    values = {**SAID[kind][0], **dict.fromkeys((counted | {"count"}) & set(SAID[kind][0]), 1)}
+    said = say(Note.of(kind, **values))
+    assert not re.search(rf"\b1 (?!of)(?:[a-z]+ ){{1,3}}(?:{PLURAL})\b", said), said
+    assert not re.search(rf"\b1 of [\d,]+ (?:[a-z]+ ){{1,5}}(?:{PLURAL})\b", said), said
 
 
 def texts() -> Iterator[tuple[str, str]]:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import errno
+import importlib.abc
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from google.protobuf.message import DecodeError
 
-from halfwise.core.exhausted import out_of_memory, ran_short
+from halfwise.core.errors import MissingBackend
+from halfwise.core.exhausted import not_loaded, out_of_memory, ran_short
+from halfwise.model.inputs.audio import read_sound
+from halfwise.verbs.torch.need import need_torch
 
 WRITES = """
 import resource, onnx
@@ -42,6 +48,27 @@ def test_a_message_that_no_memory_is_left_to_read() -> None:
 def test_a_mapping_that_no_address_is_left_for_is_a_lack_of_memory() -> None:
     assert out_of_memory(OSError(errno.ENOMEM, "Cannot allocate memory"))
     assert not out_of_memory(OSError(errno.ENOENT, "No such file or directory"))
+
+
+def test_an_optional_library_that_finds_no_memory_is_not_told_as_missing() -> None:
+    torn = ImportError("libtorch_cpu.so: failed to map segment from shared object")
+    assert isinstance(not_loaded(torn, "install it"), MemoryError)
+    gone = not_loaded(ModuleNotFoundError("No module named 'torch'", name="torch"), "install it")
+    assert isinstance(gone, MissingBackend) and str(gone) == "install it"
+
+
+@pytest.mark.parametrize("load", [need_torch, lambda: read_sound(Path("a.wav"), 8000)])
+def test_libraries_that_find_no_memory(load: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoMemory(importlib.abc.MetaPathFinder):
+        def find_spec(self, name: str, path: object, target: object = None) -> None:
+            if name in ("torch", "soundfile"):
+                raise ImportError(f"lib{name}.so: failed to map segment from shared object")
+
+    for name in ("torch", "soundfile"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(sys, "meta_path", [NoMemory(), *sys.meta_path])
+    with pytest.raises(MemoryError, match="failed to map"):
+        load()
 
 
 @pytest.mark.parametrize(

@@ -362,6 +362,18 @@ def test_outputs_that_do_not_fit_are_one_line(says: Says) -> None:
         Boxes(boxes="dets")(y, y)
 
 
+def test_codes_are_no_mask_and_no_scores(says: Says) -> None:
+    """A class that one place has is lost when that place changes: an overlap of areas means nothing there."""
+    codes = {"codes": random(3).integers(0, 1024, (1, 8, 75))}
+    for metric in (measures.Mask(), measures.Logits(), measures.Embedding()):
+        with says.raises(InputError):
+            metric(codes, codes)
+    one = {"label": np.array([3, 3, 3, 3, 3, 3])}
+    with says.raises(InputError):
+        measures.Mask()(one, one)
+    assert measures.Text()(codes, codes) == 0.0
+
+
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "measures"
 
 

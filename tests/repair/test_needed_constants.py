@@ -45,7 +45,8 @@ def reducing(op: str = "ReduceMean", axes: str = "c") -> onnx.ModelProto:
 
 @pytest.mark.parametrize("op", sorted(REDUCTIONS))
 def test_the_answer_stays_and_the_axes_are_stored(op: str) -> None:
-    read = read_by(Target.parse("trt-10.9"), load(reducing(op)))[0]
+    target = "rtx-1.7" if op == "ReduceLogSumExp" else "trt-10.9"  # TensorRT gets the steps of that one
+    read = read_by(Target.parse(target), load(reducing(op)))[0]
     assert [each.op_type for each in read.nodes] == [op]
     written = typed_proto(Assignment(Sites(read), {}))
     x = np.random.default_rng(0).uniform(0.5, 2, SHAPE).astype(np.float32)

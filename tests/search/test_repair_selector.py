@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from copy import copy
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from halfwise.repair import RULES, Ranges, Repair, Rule, rules_named
 from halfwise.repair.epsilons import EPSILONS
 from halfwise.repair.norm_operator import NormOperator
 from halfwise.repair.reductions import REDUCTIONS
+from halfwise.repair.rescale import RESCALE, Rescale
 from halfwise.repair.stable_logs import STABLE_LOGS
 from halfwise.verbs.fix import time_left
 from halfwise.verbs.fix.fix import fix
@@ -136,10 +137,25 @@ def test_no_rule_hides_behind_another(monkeypatch: pytest.MonkeyPatch) -> None:
     head = norm_log_head()
     with_rule(monkeypatch, *rules_named(["norm-operator", "epsilons", "stable-log", "reductions"]))
     assert {"HW404", "HW407", "HW405"} == {entry.rule for entry in fixed(head).plan.repairs}
-    tight = copy(STABLE_LOGS)
-    tight.bound = 1e-9
+    tight = replace(STABLE_LOGS, bound=1e-9)
     with_rule(monkeypatch, tight, EPSILONS, REDUCTIONS)
     assert "HW407" not in {entry.rule for entry in fixed(head).plan.repairs}
+
+
+def test_no_rule_is_asked_twice_of_the_same_model_and_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that a repair is tried on is asked before it, for what follows from it, and without what lies at its ends."""
+    asked: list[tuple[object, ...]] = []
+
+    class Watched(Rescale):
+        def find(self, model: Model, ranges: Ranges) -> Sequence[Repair]:
+            held = tuple(sorted(ranges.high.items()))
+            asked.append((id(model), held, ranges.ends))
+            return tuple(super().find(model, ranges))
+
+    with_rule(monkeypatch, *(Watched() if rule is RESCALE else rule for rule in RULES if not rule.lossy))
+    head = norm_log_head()
+    fix(head.model, head.inputs[:4], tolerance=["*:rel_l2<=0.001"])
+    assert len(asked) > 2 and len(set(asked)) == len(asked)
 
 
 def test_a_rule_that_buys_nothing_is_not_applied(monkeypatch: pytest.MonkeyPatch) -> None:

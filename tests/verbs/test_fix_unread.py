@@ -193,3 +193,44 @@ def test_what_cannot_be_written_out_is_told() -> None:
     read, notes = read_by(Target.parse("trt-10.9"), load(mixed("length")))
     assert [each.op_type for each in read.nodes].count("DFT") == 1
     assert only(notes, NoteKind.NOT_WRITTEN_OUT).values["nodes"] == ["n_spectrum"]
+
+
+def scores(by_hand: bool) -> onnx.ModelProto:
+    """Values up to 30, whose exponentials leave FP16."""
+    rng = np.random.default_rng(3)
+    nodes = [node("MatMul", "x w", "z")]
+    if by_hand:
+        nodes += [node("Exp", "z", "e"), node("ReduceSum", "e axes", "s", keepdims=0), node("Log", "s", "y")]
+    else:
+        nodes += [node("ReduceLogSumExp", "z", "y", axes=[-1], keepdims=0)]
+    weights = [weight("w", (2.5 * rng.normal(size=(16, 32))).astype(np.float32))]
+    weights += [weight("axes", np.array([-1]))] if by_hand else []
+    return model(nodes, [value("x", shape=(4, 16))], [value("y", shape=(4,))], weights, opset=17)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("target", ["trt-8.6", "trt-10.9", "trt-11.2"])
+def test_tensorrt_gets_the_logarithm_of_a_sum_in_steps_that_stay_finite(
+    by_hand: bool, target: str, tmp_path: Path
+) -> None:
+    """Its parser writes log(sum(exp(x))): infinite in FP16 from 11 on, also where a repair wrote the operator."""
+    given = [{"x": np.random.default_rng(seed).normal(size=(4, 16)).astype(np.float32)} for seed in range(4)]
+    result = fix(scores(by_hand), given, target=target, out=tmp_path)
+    assert result.met and not result.fp32_nodes and result.typed is not None
+    kinds = [note.kind for note in result.notes]
+    assert (NoteKind.STANDARD_OVERFLOWS in kinds) is not by_hand and NoteKind.CLAMPED_WEIGHTS not in kinds
+    typed = onnx.load(result.typed.path)
+    written = [each.op_type for each in typed.graph.node]
+    assert "ReduceLogSumExp" not in written and "ReduceMax" in written
+    for each in given:
+        (found,) = ort.InferenceSession(str(result.typed.path)).run(None, each)
+        z = each["x"].astype(np.float64) @ np.asarray(onnx.numpy_helper.to_array(scores(by_hand).graph.initializer[0]))
+        expected = np.logaddexp.reduce(z, axis=-1)
+        assert np.linalg.norm(found - expected) <= 0.01 * np.linalg.norm(expected)
+    again = fix(scores(by_hand), given, plan=result.plan)
+    assert again.met and again.fp32_nodes == result.fp32_nodes
+
+
+@pytest.mark.parametrize("target", ["onnx", "rtx-1.7", "ort-cuda"])
+def test_others_read_the_logarithm_of_a_sum(target: str) -> None:
+    assert ops(scores(by_hand=False), target).count("ReduceLogSumExp") == 1

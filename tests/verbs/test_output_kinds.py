@@ -246,6 +246,21 @@ def test_no_measure_is_offered_where_the_inputs_are_lost_already() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "axis", "advice"),
+    [((2, 16), 1, ["text"]), ((2, 4, 16), 2, ["text"]), ((2, 16, 4, 4), 1, ["mask", "text"])],
+)
+def test_a_measure_for_classes_fits_what_they_are_of(shape: tuple[int, ...], axis: int, advice: list[str]) -> None:
+    """Codes and tokens lie in rows; only a map has areas, which a mask's overlap counts."""
+    nodes = [node("MatMul", "x w", "h"), node("ArgMax", "h", "codes", axis=axis, keepdims=0)]
+    weights = [weight("w", np.random.default_rng(1).standard_normal((shape[-1], shape[-1])).astype(np.float32))]
+    chosen = tuple(size for at, size in enumerate(shape) if at != axis)
+    made = build(nodes, [value("x", shape=shape)], [value("codes", onnx.TensorProto.INT64, chosen)], weights)
+    given = [{"x": np.random.default_rng(seed).standard_normal(shape).astype(np.float32)} for seed in range(2)]
+    result = fix(made, given, keep="op:MatMul")
+    assert list(only(result.notes, NoteKind.MOST_FOR_MEASURE).values["advice"]) == advice
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "advice"),
     [
         ((8, 16), -1, ["logits"]),
         ((2, 4, 16), 2, ["text", "logits"]),

@@ -18,7 +18,7 @@ from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
 from halfwise.verbs.doctor import doctor
 from halfwise.verbs.fix.fix import fix
-from halfwise.verbs.scan import ScanResult, scan
+from halfwise.verbs.scan import scan
 from tests.models.quantised import layers, quantised
 from tests.models.zoo import SHAPES, detr_head, encoder
 from tests.support.paths import REAL_MODELS
@@ -31,97 +31,6 @@ NORMAL = 2.0**-14
 
 
 # -- constants --------------------------------------------------------------------------------------------------------
-
-
-def masked(*steps: str, value: float = -1e9, sink: str = "Softmax") -> ScanResult:
-    """Scores with a mask that goes through these steps."""
-    graph = Graph()
-    scores = graph.input("x", [4, 4])
-    flag = graph.input("mask", [4, 4])
-    mask = graph.weight("lowest", value)
-    for step in steps:
-        if step == "(1 - m) *":
-            mask = graph.op("Mul", [graph.op("Sub", [graph.number(1.0), flag], ""), mask], "/mask")
-        elif step == "(m - 1) *":
-            mask = graph.op("Mul", [graph.op("Sub", [flag, graph.number(1.0)], ""), mask], "/mask")
-        elif step == "unsqueeze":
-            mask = graph.op("Unsqueeze", [mask, graph.number([0], np.int64)], "")
-        elif step == "joined":
-            mask = graph.op("Min", [mask, graph.number(np.triu(np.full((4, 4), value), 1))], "/joined")
-        elif step == "add":
-            scores = graph.op("Add", [scores, mask], "/attn")
-        elif step == "sub":
-            scores = graph.op("Sub", [scores, mask], "/attn")
-        elif step == "where":
-            keep = graph.op("Cast", [flag], "", to=TensorProto.BOOL)
-            scores = graph.op("Where", [keep, scores, mask], "/attn")
-        elif step == "scale":
-            scores = graph.op("Mul", [scores, graph.number(1.5)], "/attn")
-        elif step == "halve":
-            scores = graph.op("Mul", [scores, graph.number(0.5)], "/attn")
-        elif step == "causal":
-            causal = graph.number(np.triu(np.full((4, 4), value), 1))
-            scores = graph.op("Add", [scores, causal], "/causal")
-    y = graph.op(sink, [scores], "", axis=-1)
-    return graph.scanned(y, ["a", "b", "c"][: 3 if "unsqueeze" in steps else 2])
-
-
-@pytest.mark.parametrize(
-    ("steps", "value", "expected"),
-    [
-        (["add"], -1e9, "HW111"),
-        (["(1 - m) *", "add"], -3.4028235e38, "HW111"),
-        (["(1 - m) *", "unsqueeze", "add"], -1e9, "HW111"),
-        (["(m - 1) *", "add"], 1e9, "HW111"),
-        (["(1 - m) *", "sub"], 1e30, "HW111"),
-        (["(1 - m) *", "add", "halve"], -1e9, "HW111"),
-        (["causal"], -1e9, "HW111"),
-        (["(1 - m) *", "joined", "add"], -3.4028235e38, "HW111"),
-        (["(1 - m) *", "joined", "add", "scale"], -3.4028235e38, "HW112"),
-        (["where"], -1e9, "HW113"),
-        (["where", "halve"], -1e9, "HW113"),
-        (["where", "scale"], -1e9, "HW112"),
-        (["add", "scale"], -1e9, "HW112"),
-        (["(1 - m) *", "add", "causal"], -1e9, "HW112"),
-        (["where", "add"], -1e9, "HW112"),
-        (["(1 - m) *", "add"], -1e4, None),
-        (["where"], -65504.0, None),
-        (["where"], float("-inf"), "HW115"),
-    ],
-)
-def test_masks(steps: list[str], value: float, expected: str | None) -> None:
-    result = masked(*steps, value=value)
-    assert sorted(set(rules(result))) == ([] if expected is None else [expected])
-
-
-def test_what_a_mask_finding_says() -> None:
-    found = of(masked("(1 - m) *", "add"), "HW111")
-    assert (found.severity, found.where.kind, found.where.name) == ("warning", "node", "/attn/Add")
-    assert (found.numbers["value"], found.numbers["fp16"]) == (-1e9, -65504.0)
-    assert found.note == Note.of(NoteKind.MASK_ADDED, value=-1e9, fp16=-65504.0)
-    assert of(masked("where"), "HW113").severity == "info"
-    assert of(masked("where", "scale"), "HW112").where.name == "/attn/Mul"
-
-
-def test_a_large_number_added_to_make_something_large_is_no_mask() -> None:
-    assert rules(masked("add", value=1e9)) == ["HW104"]
-
-
-def test_a_stand_in_for_infinity_before_a_selection() -> None:
-    graph = Graph()
-    keep = graph.input("keep", [8], TensorProto.BOOL)
-    scores = graph.op("Where", [keep, graph.input("x", [8]), graph.number(-1e9)], "")
-    y = graph.op("ArgMax", [scores], "", axis=0)
-    assert set(rules(graph.scanned(y, [1], TensorProto.INT64))) == {"HW113", "HW210"}
-
-
-def test_a_tensor_filled_with_a_mask() -> None:
-    graph = Graph()
-    filler = numpy_helper.from_array(np.array([-1e9], dtype=np.float32))
-    scores = graph.input("x", [4, 4])
-    mask = graph.op("ConstantOfShape", [graph.op("Shape", [scores], "")], "", value=filler)
-    added = graph.op("Add", [scores, graph.op("Trilu", [mask], "", upper=1)], "/attn")
-    assert rules(graph.scanned(graph.op("Softmax", [added], ""), [4, 4])) == ["HW111"]
 
 
 @pytest.mark.parametrize("op", ["Clip", "Min", "Less"])

@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from halfwise.core.english import say_all
+from halfwise.core.notes import NoteKind
 from halfwise.verbs.stages import stages
 from tests.models.build import f32, model, node, value, weight
 from tests.support.command_line import CommandLine
@@ -39,6 +40,7 @@ def test_without_modules_the_narrowest_places_near_equal_shares_are_cut(says: Sa
     says(say_all(result.notes))
     alone = stages(model([node("Relu", "x", "y")], [value("x")], [value("y")]), [{"x": f32(1, 2, 3, 4)}])
     assert [stage.name for stage in alone.stages] == ["to the outputs"]
+    assert [note.kind for note in alone.notes] == [NoteKind.NOT_CUT]
 
 
 def test_the_screen_counts_every_node_of_a_stage(halfwise_cli: CommandLine, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Everything that differs between releases is asked of `capabilities`; no attribut
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import sys
@@ -20,7 +21,7 @@ from halfwise.compiler.build import BuildRequest, InputProfile, Refusal
 from halfwise.compiler.capabilities import Capabilities
 from halfwise.compiler.handover import REGISTERED, Report, request_from
 from halfwise.core.child.serve import Answer, Request
-from halfwise.core.errors import MissingBackend
+from halfwise.core.errors import InputError, MissingBackend
 from halfwise.core.exhausted import ran_short
 from halfwise.core.wording import listed
 
@@ -29,6 +30,7 @@ __all__ = ["build", "build_with", "clean_message", "import_first"]
 _MOST_KEPT = 40  # messages of one severity that the logger keeps for the report
 _METADATA = re.compile(r"\[ONNX Layer: (?P<node>.*?)\](?=\[ONNX Layer: |[\x1e\x1f]|$)")
 _PARSED = re.compile(r"(?:^|: )Parsing node: (?P<node>.*) \[(?P<operator>\w+)\]")
+_LACKS = re.compile(r"(?P<library>[\w.+-]+): cannot open shared object file")
 _FLOATING = ("FLOAT", "HALF", "BF16")
 
 
@@ -74,6 +76,7 @@ def build_with(module: Any, request: BuildRequest) -> Report:
 
 
 def import_first(modules: Sequence[str]) -> Any:
+    """Raises MissingBackend where none is there, and InputError where memory for its libraries is lacking."""
     why = "not installed"
     for name in modules:
         try:
@@ -82,8 +85,23 @@ def import_first(modules: Sequence[str]) -> Any:
             if error.name != name:
                 why = str(error)
         except (ImportError, OSError) as error:
-            why = str(error)
+            why = _reason(str(error))
+    if ran_short(why):
+        raise InputError(f"memory ran out: {why}")
     raise MissingBackend(why)
+
+
+def _reason(told: str) -> str:
+    """Why a library of another package was not loaded: that package is silent about it, and the next misses a file."""
+    lacking = _LACKS.match(told)
+    if lacking is None:
+        return told
+    for library in (path for folder in sys.path for path in Path(folder).glob(f"*/{lacking['library']}")):
+        try:
+            ctypes.CDLL(str(library))
+        except OSError as error:
+            return str(error)
+    return told
 
 
 def _build(module: Any, can: Capabilities, logger: Any, request: BuildRequest) -> Report:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 
-__all__ = ["FULL", "no_temporary_room", "out_of_memory", "ran_short"]
+from halfwise.core.errors import MissingBackend
+
+__all__ = ["FULL", "no_temporary_room", "not_loaded", "out_of_memory", "ran_short"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk, or of what one user may have there
 
@@ -40,6 +42,11 @@ def ran_short(told: str) -> bool:
     It is no answer about the model that it was given.
     """
     return any(words in told for words in _SAID)
+
+
+def not_loaded(error: ImportError | OSError, install: str) -> Exception:
+    """What to raise where an optional library was not imported: `install` says what to do where it is not there."""
+    return MemoryError(str(error)) if ran_short(str(error)) else MissingBackend(install)
 
 
 def no_temporary_room(why: object) -> str:

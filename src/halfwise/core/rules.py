@@ -86,7 +86,7 @@ _RULES = (
         "HW113",
         "a selected stand-in for infinity",
         "info",
-        "nothing to do unless the constant is added to other values or multiplied",
+        "nothing to do: infinity itself would have the same effect",
     ),
     ScanRule(
         "HW114",

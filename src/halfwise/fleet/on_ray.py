@@ -24,6 +24,7 @@ import numpy as np
 
 from halfwise._version import __version__
 from halfwise.core.errors import InputError, MissingBackend
+from halfwise.core.exhausted import not_loaded
 from halfwise.fleet.contents import digest_of
 from halfwise.fleet.outcome import Outcome
 from halfwise.fleet.processes import Limits, Report, Shown, Task, memory_here, name_of, run_here
@@ -254,6 +255,6 @@ def _packed(folder: Path | None) -> Any:
 def _ray() -> Any:
     try:
         return import_module("ray")
-    except ImportError:
+    except ImportError as error:
         version = ".".join(map(str, sys.version_info[:2]))
-        raise MissingBackend(f"--ray needs Ray for Python {version}: pip install 'halfwise[fleet]'") from None
+        raise not_loaded(error, f"--ray needs Ray for Python {version}: pip install 'halfwise[fleet]'") from None

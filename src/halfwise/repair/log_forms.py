@@ -12,6 +12,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from halfwise.core.formats import Format
 from halfwise.model.moving import FROM_FIRST, Move, movers
 from halfwise.model.patterns.view import View, attribute
 from halfwise.repair.graph_edit import GraphEdit, whole
@@ -76,8 +77,8 @@ def is_resolved(node: ir.Node, ranges: Ranges) -> bool:
     return ranges.high.get(node.outputs[0].name or "", math.inf) >= _FAINT
 
 
-def write_log(edit: GraphEdit, opset: int, form: LogForm) -> ir.Value:
-    """The logarithm in front of the anchor of `edit`."""
+def write_log(edit: GraphEdit, opset: int, form: LogForm, *, apart: bool = False) -> ir.Value:
+    """The logarithm in front of the anchor of `edit`; `apart`: that of a sum of exponentials in steps."""
     x = form.source
     if form.kind == "softmax":
         return edit.op("LogSoftmax", [x], _attributes(form.nodes[-1]))
@@ -91,6 +92,8 @@ def write_log(edit: GraphEdit, opset: int, form: LogForm) -> ir.Value:
         return x
     if form.kind == "square":
         return edit.op("Mul", [edit.op("Log", [edit.op("Abs", [x])]), edit.constant(2.0)])
+    if form.kind == "logsumexp" and apart:
+        return _log_sum_exp(edit, opset, form)
     if form.kind == "logsumexp":
         kept = {"keepdims": attribute(form.nodes[-1], "keepdims", 1)}
         if opset < 18:
@@ -131,6 +134,25 @@ def never_negative(view: View, value: ir.Value | None, depth: int = _DEPTH) -> b
     if node.op_type in _KEEPS_SIGN:
         return never_negative(view, node.inputs[0], depth - 1)
     return node.op_type in _BOTH and all(never_negative(view, each, depth - 1) for each in node.inputs)
+
+
+def _log_sum_exp(edit: GraphEdit, opset: int, form: LogForm) -> ir.Value:
+    """m + log(sum(exp(z - m))) with m = max(z), and finite where every z is minus infinity."""
+
+    def reduced(op: str, value: ir.Value, since: int) -> ir.Value:
+        if opset < since:
+            return edit.op(op, [value], {"axes": list(form.axes), "keepdims": 1})
+        return edit.op(op, [value, edit.axes(form.axes)], {"keepdims": 1})
+
+    lowest = edit.constant(-Format.FP16.max)  # exp of any z below is 0, as it was
+    largest = edit.op("Max", [reduced("ReduceMax", form.source, 18), lowest])
+    powers = edit.op("Exp", [edit.op("Sub", [form.source, largest])])
+    found = edit.op("Add", [edit.op("Log", [reduced("ReduceSum", powers, 13)]), largest])
+    if attribute(form.nodes[-1], "keepdims", 1):
+        return found
+    if opset < 13:
+        return edit.op("Squeeze", [found], {"axes": list(form.axes)})
+    return edit.op("Squeeze", [found, edit.axes(form.axes)])
 
 
 def _shifted(view: View, power: ir.Node) -> bool:

@@ -17,8 +17,9 @@ of them is formed any more.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import onnx_ir as ir
 
@@ -44,13 +45,15 @@ _ALGEBRA = {
 }
 
 
+@dataclass(frozen=True)
 class StableLogs:
-    """Logarithms of exponentials in their stable form."""
+    """Logarithms of exponentials in their stable form; `unstable` are operators in which the target overflows."""
 
-    id = "HW407"
-    name = "stable-log"
-    bound = 1e-3
-    lossy = False
+    id: str = "HW407"
+    name: str = "stable-log"
+    bound: float = 1e-3
+    lossy: bool = False
+    unstable: frozenset[str] = frozenset()
 
     def find(self, model: Model, ranges: Ranges) -> Sequence[Repair]:
         if model.opset() < _FIRST_OPSET:
@@ -65,7 +68,7 @@ class StableLogs:
             if logit is not None:
                 found.append(_repair(logit.nodes, ("logit(sigmoid(z))", "z, and its clips become clips of z")))
             elif form is not None:
-                found.append(_repair((*form.nodes, node), _ALGEBRA[form.kind]))
+                found.append(self._of_log((*form.nodes, node), form))
         return tuple(found)
 
     def apply(self, model: ir.Model, repair: Repair) -> bool:
@@ -78,7 +81,8 @@ class StableLogs:
         if logit is not None:
             result = _write_logit(edit, logit)
         elif form is not None:
-            result = write_log(edit, model.opset_imports.get("", 1), form)
+            opset, apart = model.opset_imports.get("", 1), bool(repair.parameters.get("apart"))
+            result = write_log(edit, opset, form, apart=apart)
         else:
             return False
         if result is (logit or form).source:  # type: ignore[union-attr]
@@ -86,12 +90,17 @@ class StableLogs:
         edit.replace(node.outputs[0], result)
         return True
 
+    def _of_log(self, nodes: Sequence[ir.Node], form: LogForm) -> Repair:
+        if form.kind == "logsumexp" and "ReduceLogSumExp" in self.unstable:
+            return _repair(nodes, ("log(sum(exp(z)))", "m + log(sum(exp(z - m))), m = max(z)"), {"apart": True})
+        return _repair(nodes, _ALGEBRA[form.kind])
+
 
 STABLE_LOGS = StableLogs()
 
 
-def _repair(nodes: Sequence[ir.Node], sides: tuple[str, str]) -> Repair:
-    return Repair.equation("HW407", tuple(node.name or "" for node in nodes), sides)
+def _repair(nodes: Sequence[ir.Node], sides: tuple[str, str], parameters: Mapping[str, Any] | None = None) -> Repair:
+    return Repair.equation("HW407", tuple(node.name or "" for node in nodes), sides, parameters)
 
 
 def _log(view: View, node: ir.Node) -> LogForm | None:

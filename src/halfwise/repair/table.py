@@ -21,7 +21,7 @@ from halfwise.repair.reductions import REDUCTIONS
 from halfwise.repair.rescale import RESCALE
 from halfwise.repair.rule import Rule
 from halfwise.repair.scale_logs import SCALE_LOGS
-from halfwise.repair.stable_logs import STABLE_LOGS
+from halfwise.repair.stable_logs import STABLE_LOGS, StableLogs
 from halfwise.repair.wrap_phase import WRAP_PHASE
 
 __all__ = ["PLANNED", "RULES", "check_repairs", "rules_for", "rules_named"]
@@ -59,9 +59,16 @@ def rules_named(words: Iterable[str]) -> tuple[Rule, ...]:
 
 
 def rules_for(target: Target, rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """The rules as they suit a target: no operator that its parser does not know, no norm taken out of one kernel."""
-    unread, fused = frozenset(target.unread_operators), target.runtime.fuses_norms
-    return tuple(replace(r, unread=unread, fused=fused) if isinstance(r, NormOperator) else r for r in rules)
+    """The rules as they suit a target: no operator that its parser does not know or overflows in, no norm taken out of
+    one kernel."""
+    unread, fused, unstable = frozenset(target.unread_operators), target.runtime.fuses_norms, target.runtime.unstable
+
+    def suited(rule: Rule) -> Rule:
+        if isinstance(rule, NormOperator):
+            return replace(rule, unread=unread, fused=fused)
+        return replace(rule, unstable=unstable) if isinstance(rule, StableLogs) else rule
+
+    return tuple(suited(rule) for rule in rules)
 
 
 def check_repairs(repairs: Sequence[RepairRecord], target: Target) -> None:

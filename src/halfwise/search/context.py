@@ -21,7 +21,7 @@ from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
 from halfwise.precision.sites import Sites
-from halfwise.repair import Repair, Rule, repaired
+from halfwise.repair import Ranges, Repair, Rule, found_by, repaired
 from halfwise.search.failures import Failures
 from halfwise.search.judge import Judge, Measured, Memory, Question, over_all
 from halfwise.search.overflows import Headroom, Nodes, harmful_overflows, headroom, may_overflow, suspects
@@ -59,6 +59,7 @@ class EvaluationContext:
     _repaired: dict[_Asked, tuple[Model, tuple[Repair, ...]]] = field(default_factory=dict)
     _memories: dict[tuple[Model, Format], Memory] = field(default_factory=dict)
     _sites: dict[tuple[Model, Choices], Sites] = field(default_factory=dict)
+    _found: dict[tuple[Rule, Model, frozenset[int], bool], tuple[Repair, ...]] = field(default_factory=dict)
 
     def sites(self, model: Model, choices: Choices) -> Sites:
         """Those of a model, made once."""
@@ -82,6 +83,14 @@ class EvaluationContext:
             found = repaired(model, repairs, self.failures.rule)
             made[key] = made.setdefault(_key(model, [each for each in repairs if each[1] in found[1]]), found)
         return made[key]
+
+    def found(self, rule: Rule, model: Model, ranges: Ranges, feeds: Sequence[Feed]) -> tuple[Repair, ...]:
+        """Where a rule holds by what these samples showed. The same is asked before and after each repair that is
+        tried, and by each search: it is worked out once."""
+        key = rule, model, frozenset(feed.id for feed in feeds), ranges.ends
+        if key not in self._found:
+            self._found[key] = tuple(found_by(rule, model, ranges, self.failures.rule))
+        return self._found[key]
 
     def judge(self, sites: Sites, feeds: Sequence[Feed]) -> Judge:
         """The judge of these samples; the same question gets the same judge, who remembers."""

@@ -19,7 +19,7 @@ from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
 from halfwise.precision.sites import Sites
-from halfwise.repair import Ranges, Repair, Rule, found_by
+from halfwise.repair import Repair, Rule
 from halfwise.search.applied_repairs import AppliedRepair, applied_repairs
 from halfwise.search.attempt import LEAST_SAVED, Attempt, RepairSet, by_rule, near, pruned, saves, sped
 from halfwise.search.context import EvaluationContext
@@ -71,9 +71,7 @@ class RepairSelector:
     start: frozenset[str] = frozenset()  # nodes that an earlier search over fewer samples kept
     before: tuple[Repair, ...] = ()  # that an earlier search of the same model took
     held_out: Sequence[Feed] = ()  # of which an answer is asked later
-    _followed: dict[RepairSet, RepairSet] = field(
-        default_factory=dict
-    )  # by repairs: these with what they make possible
+    _followed: dict[RepairSet, RepairSet] = field(default_factory=dict)  # repairs with what they make possible
 
     @property
     def _faithful(self) -> Faithfulness:
@@ -99,7 +97,7 @@ class RepairSelector:
             return None
         few = self.context.looked_at(search.sites, self.feeds) or self.feeds[:1]
         counter.hope(follows)
-        found = self._places(self.model, rules, ranges_of(self.context.statistics(search.sites, few)))
+        found = self._places(self.model, rules, few)
         if not found or not math.isfinite(least_left(plain, found)):
             return None
         every = self._with_what_follows(plain, rules, found, together)
@@ -194,15 +192,14 @@ class RepairSelector:
 
     def _worth_trying(self, current: Attempt, rules: Sequence[Rule], few: Sequence[Feed]) -> RepairSet:
         """Where rules hold over all inputs; nothing where none promises anything by what is known of a few of them."""
-        sites = current.search.sites
-        found = self._places(current.model, rules, ranges_of(self.context.statistics(sites, few)))
+        found = self._places(current.model, rules, few)
         if len(few) == len(self.feeds):
             return found
         if not any(self._promises(current, rules, each) for each in self._sets(current, rules, found)):
             return ()
         ids = {rule.id for rule, _ in found}
         named = [rule for rule in rules if rule.id in ids]
-        return self._places(current.model, named, ranges_if_asked(partial(self.context.statistics, sites, self.feeds)))
+        return self._places(current.model, named, self.feeds, late=True)
 
     def _promises(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> bool:
         """Whether any of these are worth a search, together or rule by rule."""
@@ -237,21 +234,25 @@ class RepairSelector:
         ids = {rule.id for rule, repair in everywhere if at_ends(repair)}
         if most or not ids or not self._affords_attempt(current):
             return better
-        ranges, least = ranges_of(self.context.statistics(current.search.sites, self.feeds)), better or current
-        within = self._places(current.model, [r for r in rules if r.id in ids], replace(ranges, ends=False))
+        least = better or current
+        within = self._places(current.model, [r for r in rules if r.id in ids], self.feeds, ends=False)
         every = (*current.repairs, *(entry for entry in everywhere if entry[0].id not in ids), *within)
         start = self._promising(current, every) if cost_left(current, every) < least.cost else None
         other = self.attempt(every, start, current) if start is not None else None
         return other if other is not None and other.cost < least.cost else better
 
-    def _places(self, model: Model, rules: Sequence[Rule], ranges: Ranges) -> RepairSet:
-        """Where a rule holds, and the user decided nothing."""
+    def _places(
+        self, model: Model, rules: Sequence[Rule], feeds: Sequence[Feed], *, ends: bool = True, late: bool = False
+    ) -> RepairSet:
+        """Where a rule holds over these samples, and the user decided nothing; `late`: they are walked if one asks."""
+        seen = partial(self.context.statistics, self.context.sites(model, self.choices), feeds)
+        ranges = ranges_if_asked(seen) if late else ranges_of(seen())
         self.notify("looking for exact repairs")
-        ranges = replace(ranges, walked=self.context.stepper.emulator.walked)
+        ranges = replace(ranges, ends=ends, walked=self.context.stepper.emulator.walked)
         return tuple(
             (rule, repair)
             for rule in rules
-            for repair in found_by(rule, model, ranges, self.context.failures.rule)
+            for repair in self.context.found(rule, model, ranges, feeds)
             if self.choices.kept.keys().isdisjoint(repair.nodes)
         )
 
@@ -302,17 +303,16 @@ class RepairSelector:
             model, done = self.context.repaired(self.model, (*current.repairs, *found))
             if len(done) <= len(current.repairs):
                 break
-            known = set(done)
-            sites, feeds = self.context.sites(model, self.choices), self.feeds
+            known, feeds = set(done), self.feeds
             worst = max(range(len(feeds)), key=current.solution.fp16.ratios.__getitem__)
             together = self.context.emulator.streams(model) and len(feeds) <= BESIDE
             few = feeds if together else feeds[worst : worst + 1]
             try:
-                every = self._places(model, rules, ranges_of(self.context.statistics(sites, few)))
+                every = self._places(model, rules, few)
                 if known.issuperset(repair for _, repair in every):
                     break
                 if len(few) < len(feeds):
-                    every = self._places(model, rules, ranges_of(self.context.statistics(sites, feeds)))
+                    every = self._places(model, rules, feeds)
             except InputError as error:
                 self.context.failures.repair(found[0][0].name, error)
                 break

@@ -245,6 +245,8 @@ def _kept(plan: Path) -> KeptNodes:
     """The nodes that the plan keeps out of FP16."""
     try:
         document: Any = read_json(plan)
+    except FileNotFoundError:
+        raise absent(plan, "plan") from None
     except OSError as error:
         raise InputError(f"{plan}: the plan cannot be read: {error.strerror}") from error
     except ValueError:

@@ -75,11 +75,12 @@ COMPILER = {
         "The profile {profile!r} runs {nodes:list} in FP16, as the engine does, not in FP32 as planned."
     ),
     NoteKind.SUMS_IN_FP16: (
-        "{count:many kernel} of this engine accumulate in FP16, judged by tactic names: {kernels:names}."
+        "{count:many kernel of this engine accumulates/kernels of this engine accumulate} in FP16, judged by tactic "
+        "names: {kernels:names}."
     ),
     NoteKind.SUMS_IN_FP32: (
-        "None of the {matrix:many matrix kernel} of this engine is seen to accumulate in FP16; {named} name "
-        "their accumulator."
+        "This engine has {matrix:many matrix kernel}; none is seen to accumulate in FP16. "
+        "{named:many tactic name states/tactic names state} the accumulator."
     ),
     NoteKind.SUMS_UNKNOWN: "The engine's layer list does not state in which precision its matrix kernels accumulate.",
     NoteKind.NORMS_WHOLE: (

@@ -20,6 +20,10 @@ DEPLOYING = {
     NoteKind.STANDARD_NOT_READ: (
         "{subject} does not read {ops:plain} in the model's form, so products with constants are written instead."
     ),
+    NoteKind.STANDARD_OVERFLOWS: (
+        "{subject} overflows in {ops:plain}, which its parser writes without taking the maximum out first. Steps that "
+        "stay finite are written instead."
+    ),
     NoteKind.NOT_WRITTEN_OUT: (
         "{subject} does not read {nodes:list}. Products instead need fixed sizes, constant options and at most "
         "4 million elements a matrix: export it so, or compute it outside the model."
@@ -117,7 +121,7 @@ DEPLOYING = {
     ),
     NoteKind.STRONG_TYPING_HELPS: "The typed ONNX model with --stronglyTyped avoids this.",
     NoteKind.CHANNELS_PADDED: (
-        "{subject!r} as {layout}: {channels:many channel} are padded to {padded}, so the buffer is "
+        "{subject!r} as {layout}: {channels:many channel is/channels are} padded to {padded}, so the buffer is "
         "{times:.3g} times as large. The caller allocates and fills it."
     ),
 }

@@ -35,9 +35,7 @@ DOCTORING = {
     NoteKind.ASKED_NOT_KEPT: "{count} of {total:many node} asked for in FP32 did not run so: {names:list}; {why:said}",
     NoteKind.DEFECT_OF_VERSION: "{subject}: {symptom}{fixed} It applies, as {why:said}",
     NoteKind.FIXED_IN: " Fixed in {version}.",
-    NoteKind.WEIGHTS_WARNED_HARM: (
-        "TensorRT warned of {count:many weight}, and FP16 harms {names:list}; the others lose next to nothing"
-    ),
+    NoteKind.WEIGHTS_WARNED_HARM: "TensorRT warned of {count:many weight}, and FP16 harms only {names:list}",
     NoteKind.WEIGHTS_WARNED_HARMLESS: (
         "TensorRT warned of {count:many weight}, and none is the cause: beside larger values in the same sum, their "
         "lost digits do not count"
@@ -76,7 +74,7 @@ DOCTORING = {
     ),
     NoteKind.SAVED_NOT_COMPARED: "{subject} was not compared with the FP32 answer: {why}",
     NoteKind.TENSORS_NOT_FINITE: (
-        "inside the engine {count} of {total:many tensor} are not finite; the first is {subject!r}{by}"
+        "inside the engine {count} of {total:many tensor} {count:are} not finite; the first is {subject!r}{by}"
     ),
     NoteKind.TENSORS_DEPART: (
         "{subject!r}{by}: the engine's first tensor that plain FP16 does not explain. Its error is {error:.2g}; "

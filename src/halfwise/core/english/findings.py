@@ -33,7 +33,10 @@ FINDINGS = {
     NoteKind.TYPES_DOUBLE: "{count:many node} in double precision, left unchanged",
     NoteKind.FOREIGN_NODES: "{count:many node} of other domains, kept in FP32 ({ops:names})",
     NoteKind.NODES_NOT_RUN: "{count:many node} that ONNX Runtime does not run ({ops:names})",
-    NoteKind.QUANTISED_MODEL: ("the model is quantised: {count:many node} quantise, dequantise or compute in integers"),
+    NoteKind.QUANTISED_MODEL: (
+        "the model is quantised: {count:many node quantises, dequantises or computes/nodes quantise, dequantise or "
+        "compute} in integers"
+    ),
     NoteKind.OLD_OPSET: (
         "opset {opset} has no LayerNormalization, which would replace {count} of its norms; opset {since} has it"
     ),

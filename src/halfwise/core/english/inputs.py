@@ -20,12 +20,15 @@ INPUTS = {
         "Output {subject!r} reaches {largest:number}, which {format} does not hold: it is handed over in FP32."
     ),
     NoteKind.WEIGHTS_RESTORED: (
-        "The outputs of {subject} are the reference; {taken} of {weights:many float weight} were taken from it."
+        "The outputs of {subject} are the reference, and it gives {taken} of {weights:many float weight}."
     ),
     NoteKind.WEIGHTS_DIFFER: (
-        "{count:many weight} differ from {subject} by more than rounding and stay as stored: {names:list}."
+        "{count:many weight differs/weights differ} from {subject} by more than rounding, and the stored values are "
+        "used: {names:list}."
     ),
-    NoteKind.WEIGHTS_UNKNOWN: "{count:many weight} not found in {subject} stay as stored: {names:list}.",
+    NoteKind.WEIGHTS_UNKNOWN: (
+        "{subject} does not have {count:many weight}, and the stored values are used: {names:list}."
+    ),
     NoteKind.NOTHING_FINITE: (
         "The float inputs are empty by their shapes and no output holds a finite value: "
         "only that this stays so was compared."

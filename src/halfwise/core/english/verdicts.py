@@ -28,12 +28,12 @@ VERDICTS = {
         "More inputs would not change that; --margin 1 aims at half the tolerance."
     ),
     NoteKind.UNSEEN_CHOICES: (
-        "{count} of {inputs} inputs near those given miss the tolerance (error up to {bound:number} times the allowed "
-        "one): {op} {subject!r} chooses between near equals."
+        "Of {inputs} inputs near those given, {count:many misses/miss} the tolerance (error up to {bound:number} times "
+        "the allowed one): {op} {subject!r} chooses between near equals."
     ),
     NoteKind.UNSEEN_STREAMS: (
-        "{count} of {inputs} other streams of {steps} steps miss the tolerance (error up to {bound:number} times the "
-        "allowed one): {op} {subject!r} chooses between near equals."
+        "Of {inputs} other streams of {steps} steps, {count:many misses/miss} the tolerance (error up to "
+        "{bound:number} times the allowed one): {op} {subject!r} chooses between near equals."
     ),
     NoteKind.UNSEEN_LUCK: (
         "Other inputs may miss the tolerance: the estimate of rounding expects errors up to {bound:number} times the "
@@ -98,6 +98,9 @@ VERDICTS = {
     NoteKind.SLOWER_BY_CASTS: (
         "FP16 is predicted to be slower than FP32, by the casts at inputs and outputs: {fixed:.3g} ms against "
         "{wide:.3g} ms. `--io-types fp16` saves them."
+    ),
+    NoteKind.NOT_CUT: (
+        "No node name tells its module, and no place to cut is found: the model is one stage. State places with --cut."
     ),
     NoteKind.CUT_EVENLY: (
         "No node name tells its module, so the model is cut into {stages:many stage} of about equal size. "

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from halfwise.core.measures.measure import Array, Measure, Outputs, named_output, only_output
+from halfwise.core.measures.measure import Array, Measure, Outputs, only_output, scores_of
 
 __all__ = ["Embedding"]
 
@@ -26,7 +26,7 @@ class Embedding(Measure):
 
     def details(self, reference: Outputs, other: Outputs) -> dict[str, float]:
         name = only_output(self, reference, self.output)
-        a, b = (_directions(named_output(self, side, name)) for side in (reference, other))
+        a, b = (_directions(scores_of(self, side, name)) for side in (reference, other))
         if a.shape != b.shape:
             return {"cosine": float("inf")}
         found = {"cosine": float(np.max(1.0 - np.sum(a * b, axis=-1), initial=0.0))}

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from halfwise.core.measures.measure import Array, Measure, Outputs, named_output, only_output
+from halfwise.core.measures.measure import Array, Measure, Outputs, only_output, scores_of
 
 __all__ = ["Logits"]
 
@@ -27,7 +27,7 @@ class Logits(Measure):
 
     def details(self, reference: Outputs, other: Outputs) -> dict[str, float]:
         name = only_output(self, reference, self.output)
-        a, b = (_log_probabilities(named_output(self, side, name)) for side in (reference, other))
+        a, b = (_log_probabilities(scores_of(self, side, name)) for side in (reference, other))
         if a.shape != b.shape:
             return {"kl": float("inf")}
         p = np.exp(a)

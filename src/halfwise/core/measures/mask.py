@@ -9,8 +9,11 @@ import numpy as np
 
 from halfwise.core.errors import InputError
 from halfwise.core.measures.measure import Array, Measure, Outputs, named_output
+from halfwise.core.wording import counted
 
 __all__ = ["Mask"]
+
+_AREA = 4  # places of a class, on average: fewer are no area
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,14 @@ class Mask(Measure):
         a, b = (self._classes(named_output(self, side, name)) for side in (reference, other))
         if a.shape != b.shape:
             return {"overlap": float("inf")}
+        classes = np.unique(a)
+        if a.ndim < 2 or a.size < _AREA * classes.size:
+            raise InputError(
+                f"--metric {self.spec}: output {name!r} has {counted(classes.size, 'class', 'classes')} in "
+                f"{counted(a.size, 'place')}, and a mask's classes cover areas; for tokens or codes, --metric text"
+            )
         return {"overlap": 1.0 - float(np.mean([np.sum((a == c) & (b == c)) / np.sum((a == c) | (b == c))
-                                                for c in np.unique(a)])) if a.size else 0.0}  # fmt: skip
+                                                for c in classes])) if a.size else 0.0}  # fmt: skip
 
     def _found(self, outputs: Outputs) -> str:
         exact = [name for name, array in outputs.items() if np.asarray(array).dtype.kind in "iub"]

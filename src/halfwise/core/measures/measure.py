@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
 
-__all__ = ["Array", "Measure", "Outputs", "greatest", "named_output", "only_output"]
+__all__ = ["Array", "Measure", "Outputs", "greatest", "named_output", "only_output", "scores_of"]
 
 Array = NDArray[Any]
 Outputs = Mapping[str, Array]
@@ -62,6 +62,17 @@ def named_output(measure: Measure, outputs: Outputs, name: str) -> Array:
     if name not in outputs:
         raise InputError(f"--metric {measure.spec}: there is no output {name!r}; there are {', '.join(outputs)}")
     return np.asarray(outputs[name])
+
+
+def scores_of(measure: Measure, outputs: Outputs, name: str) -> Array:
+    """The output of that name, which holds numbers of any size: none that only name a class."""
+    array = named_output(measure, outputs, name)
+    if array.dtype in (np.int64, np.bool_):
+        raise InputError(
+            f"--metric {measure.spec}: output {name!r} holds classes ({array.dtype}), no numbers to compare; "
+            f"for tokens or codes, --metric text; for a map of classes, --metric mask"
+        )
+    return array
 
 
 def only_output(measure: Measure, outputs: Outputs, name: str = "") -> str:

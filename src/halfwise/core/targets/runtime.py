@@ -58,6 +58,7 @@ class Runtime:
     without: Mapping[str, str] = field(default_factory=dict)
     reads_since: Mapping[str, str] = field(default_factory=dict)
     unread: frozenset[str] = frozenset()  # operators of ONNX, or forms of them, that no release's parser reads
+    unstable: frozenset[str] = frozenset()  # operators of ONNX whose steps in its parser overflow
     reads_own: frozenset[str] | None = None  # of ONNX Runtime's own operators those that it reads; None: all
     quantised: Mapping[str, str] | None = None  # the types of quantised tensors that it reads, since when; None: all
     blocks: Mapping[str, str] = field(default_factory=dict)  # those of them that may have a scale a block, since when

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.core.errors import InputError, MissingBackend
+from halfwise.core.errors import InputError
+from halfwise.core.exhausted import not_loaded
 from halfwise.model.checkpoints.archive import records_of
 from halfwise.model.checkpoints.checkpoint import Aliases, Checkpoint, StoredTensor
 from halfwise.model.checkpoints.state import find_state
@@ -58,8 +59,8 @@ def read_pytorch(path: Path) -> Checkpoint:
 def _torch() -> Any:
     try:
         import torch
-    except ImportError:
-        raise MissingBackend("PyTorch's checkpoints are read with torch: pip install 'halfwise[torch]'") from None
+    except ImportError as error:
+        raise not_loaded(error, "PyTorch's checkpoints are read with torch: pip install 'halfwise[torch]'") from None
     return torch
 
 

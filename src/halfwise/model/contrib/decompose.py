@@ -14,6 +14,7 @@ from halfwise.model.contrib.steps_grouped import GROUPED, norms_heads
 from halfwise.model.contrib.steps_images import IMAGES
 from halfwise.model.contrib.steps_norms import ACTIVATIONS, NORMS, Inputs, Results
 from halfwise.model.contrib.steps_products import PRODUCTS
+from halfwise.model.contrib.steps_reductions import REDUCTIONS
 from halfwise.model.contrib.steps_standard import STANDARD
 from halfwise.model.contrib.steps_states import STATES
 from halfwise.model.contrib.steps_transforms import TRANSFORMS
@@ -25,7 +26,8 @@ OLDEST = 11  # before it, stretches had no steps and ranges were not to be had
 
 Decomposition = Callable[[StepWriter, Sequence[str]], Mapping[int, str] | None]
 _ALL: Mapping[str, Decomposition] = {**NORMS, **ACTIVATIONS, **PRODUCTS, **ATTENTION, **GROUPED, **EXPERTS, **STATES}
-WRITTEN: Mapping[str, Decomposition] = {**TRANSFORMS, **IMAGES}  # for what does not read them, and emulated as they are
+# For what does not read them, or overflows in them, and emulated as they are.
+WRITTEN: Mapping[str, Decomposition] = {**TRANSFORMS, **IMAGES, **REDUCTIONS}
 
 
 def decompose(write: StepWriter, inputs: Inputs) -> Results | None:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.core.errors import InputError, MissingBackend
+from halfwise.core.errors import InputError
+from halfwise.core.exhausted import not_loaded
 from halfwise.core.file_order import by_number
 from halfwise.core.metrics import is_float
 from halfwise.model.input_spec import InputSpec
@@ -54,8 +55,8 @@ def read_sound(path: Path, rate: int) -> Sound:
     """The mean of its channels, resampled by the Fourier transform of the whole file."""
     try:
         import soundfile
-    except (ImportError, OSError):  # its own library may lack
-        raise MissingBackend("audio is read with soundfile: pip install 'halfwise[audio]'") from None
+    except (ImportError, OSError) as error:  # its own library may lack
+        raise not_loaded(error, "audio is read with soundfile: pip install 'halfwise[audio]'") from None
     with readable(str(path), "an audio file"):
         values, given = soundfile.read(path, dtype="float32", always_2d=True)
     mono = values.mean(axis=1)

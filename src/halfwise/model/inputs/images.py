@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.core.errors import InputError, MissingBackend
+from halfwise.core.errors import InputError
+from halfwise.core.exhausted import not_loaded
 from halfwise.core.file_order import by_number
 from halfwise.core.metrics import is_float
 from halfwise.core.wording import counted
@@ -157,8 +158,8 @@ def _opened(path: Path, channels: int) -> Image:
     """Upright, in colour or grey. A palette, an alpha channel and 16 bits become 8 bits a channel."""
     try:
         from PIL import Image, ImageOps
-    except ImportError:
-        raise MissingBackend("images are read with Pillow: pip install 'halfwise[images]'") from None
+    except ImportError as error:
+        raise not_loaded(error, "images are read with Pillow: pip install 'halfwise[images]'") from None
     with readable(str(path), "an image"), Image.open(path) as stored:
         upright = ImageOps.exif_transpose(stored) or stored
         if upright.mode.startswith(("I", "F")):

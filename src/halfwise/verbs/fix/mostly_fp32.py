@@ -3,6 +3,8 @@ less."""
 
 from __future__ import annotations
 
+import onnx_ir as ir
+
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.output_kinds import Reading
 from halfwise.core.tolerance import Tolerance
@@ -18,9 +20,8 @@ MOST = 0.5  # of the arithmetic
 _HELPS = {
     Reading.ROWS: ("boxes", "keypoints"),
     Reading.SELECTED_FROM: ("boxes", "keypoints"),
-    Reading.CHOICES: ("mask",),
-    Reading.COUNTED: ("mask",),
 }
+_CHOSEN = (Reading.CHOICES, Reading.COUNTED)
 _ANY = ("boxes", "mask", "logits", "text", "audio", "image", "embedding")
 
 
@@ -38,13 +39,21 @@ def mostly_fp32(
         return (Note.of(NoteKind.MOST_FOR_COMPILER, site.name, share=arithmetic.built, op=site.op),)
     output = measured.fp16_verdict.worst_output
     reading = next((kind.reading for kind in tolerance.kinds if kind.output == output), Reading.VALUES)
-    advice = _HELPS.get(reading) or _by_classes(model, output) or _by_places(model, output) or _ANY
+    value = next((each for each in model.graph.outputs if each.name == output), None)
+    known = _of_choices(value) if reading in _CHOSEN else _HELPS.get(reading) or _by_classes(value)
+    advice = known or _by_places(model, output) or _ANY
     return (Note.of(NoteKind.MOST_FOR_MEASURE, output, share=arithmetic.kept, advice=advice),)
 
 
-def _by_classes(model: Model, output: str) -> tuple[str, ...]:
+def _of_choices(value: ir.Value | None) -> tuple[str, ...]:
+    """For classes: of pixels, or of tokens and codes; behind three axes, either."""
+    if value is None or value.shape is None or value.dtype is ir.DataType.BOOL:
+        return ("mask",)
+    return ("mask", "text") if len(value.shape) > 2 else ("text",)
+
+
+def _by_classes(value: ir.Value | None) -> tuple[str, ...]:
     """For scores of classes: of a whole input, of each pixel, or of each step of a text."""
-    value = next((each for each in model.graph.outputs if each.name == output), None)
     axis, shape = (None, None) if value is None else (axis_of_classes(value), value.shape)
     if axis is None or shape is None or len(shape) < 2:
         return ()

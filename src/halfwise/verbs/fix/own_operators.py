@@ -71,7 +71,12 @@ def _standard_read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, 
         notes.append(Note.of(NoteKind.STANDARD_NOT_READ, target.title, ops=list(found.written)))
     if found.left:
         notes.append(Note.of(NoteKind.NOT_WRITTEN_OUT, target.title, nodes=list(found.left)))
-    return with_needed_constants(found.model) if found.written else model, tuple(notes)
+    unstable = target.runtime.unstable
+    stable = lowered(found.model, lambda node: not node.domain and node.op_type in unstable)
+    if stable.written:
+        notes.append(Note.of(NoteKind.STANDARD_OVERFLOWS, target.title, ops=list(stable.written)))
+    written = (*found.written, *stable.written)
+    return with_needed_constants(stable.model) if written else model, tuple(notes)
 
 
 def _forms(node: ir.Node) -> Iterator[str]:

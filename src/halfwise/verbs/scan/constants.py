@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import numpy as np
@@ -17,13 +17,14 @@ from halfwise.model.patterns.guards import Guard, find_guards
 from halfwise.model.patterns.view import View, attribute
 from halfwise.model.scales import farthest, is_scale
 from halfwise.precision.sites import Sites
-from halfwise.verbs.scan.masks import Mask, follow_masks
+from halfwise.verbs.scan.masks import How, Mask, follow_masks
 from halfwise.verbs.scan.weights import InitializerCounts
 
 __all__ = ["constant_findings"]
 
 _FP16 = Format.FP16
 _BROKEN_BY_INFINITY = PRODUCTS | QUANTISERS | RECURRENT | {"BatchNormalization", "Div"}
+_RULES: Mapping[How, str] = {"combined": "HW112", "added": "HW111", "chosen": "HW113"}
 _LISTED = 16
 
 
@@ -63,15 +64,13 @@ def _mask_findings(masks: Sequence[Mask]) -> Iterator[Finding]:
     """One finding per value and per way of use."""
     groups: dict[tuple[str, float], list[Mask]] = {}
     for mask in masks:
-        rule = "HW112" if mask.combined else "HW111" if mask.added else "HW113"
-        groups.setdefault((rule, mask.number), []).append(mask)
+        groups.setdefault((_RULES[mask.how], mask.number), []).append(mask)
     for (rule, value), group in groups.items():
-        first = group[0]
-        places = [node.name or "" for mask in group for node in (mask.combined or mask.added or mask.chosen)]
+        places = [node.name or "" for mask in group for node in mask.places]
         fp16 = float(np.copysign(_FP16.max, value))
         nodes = list(dict.fromkeys(places))[:_LISTED]
         numbers = {"value": value, "fp16": fp16, "count": len(group), "nodes": nodes}
-        where = Where("node", places[0]) if places else Where("tensor", first.source.name or "")
+        where = Where("node", places[0])
         if rule == "HW112":
             note = Note.of(NoteKind.MASK_JOINED, value=value, fp16=fp16)
         elif rule == "HW111":

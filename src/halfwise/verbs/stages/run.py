@@ -130,7 +130,8 @@ def _cut(sites: Sites, tensors: Sequence[str], depth: int) -> tuple[tuple[Piece,
     if pieces:
         return pieces, ()
     pieces = cut_at_waists(sites)
-    return pieces, (Note.of(NoteKind.CUT_EVENLY, stages=len(pieces)),)
+    evenly = Note.of(NoteKind.CUT_EVENLY, stages=len(pieces))
+    return pieces, (evenly if len(pieces) > 1 else Note.of(NoteKind.NOT_CUT),)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from halfwise.core.errors import MissingBackend
+from halfwise.core.exhausted import not_loaded
 
 __all__ = ["need_torch"]
 
@@ -17,4 +17,4 @@ def need_torch() -> Any:
     except ImportError as error:
         if error.name not in (None, "torch"):
             raise
-        raise MissingBackend("PyTorch is not installed; pip install 'halfwise[torch]'") from None
+        raise not_loaded(error, "PyTorch is not installed; pip install 'halfwise[torch]'") from None
