@@ -29,8 +29,8 @@ def _seconds(text: str) -> int:
 @pytest.mark.parametrize(
     ("most", "spent", "passed", "looks", "told"),
     [
-        (40, 40, 30.0, True, "about 26 s left, 20 runs done"),  # 31 in all are most likely, and the end takes 6.5
-        (40, 40, 600.0, True, "about 9 min left, 20 runs done"),
+        (40, 40, 30.0, True, "about 30 s left, 20 runs done"),  # 33 in all are most likely, and the end takes 6.5
+        (40, 40, 600.0, True, "about 10 min left, 20 runs done"),
         (40, 40, 30.0, False, "at least 16 s left, 20 runs done"),  # unless something is looked for
         (40, 1, 30.0, True, "trying"),  # less than one run tells nothing
         (40, 40, 0.5, True, "trying"),  # nor does a moment
@@ -82,7 +82,7 @@ def test_of_an_answer_that_is_hoped_for_it_is_known_what_it_takes() -> None:
         now[0] = moment
         counter.hope(10 if moment == 10.0 else None)
         notify("trying")
-    assert [_seconds(text) for text in said] == [31, 40]
+    assert [_seconds(text) for text in said] == [31, 41]
 
 
 @pytest.mark.parametrize("dear", [0.5, 1.0, 2.0])
@@ -113,6 +113,39 @@ def test_of_most_searches_it_is_within_a_factor_of_two_at_a_quarter_and_at_half(
     assert len(told) == 2 and all(0.5 <= each <= 2.0 for each in told.values()), told
 
 
+@pytest.mark.parametrize("dear", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("total", range(48, 77, 4))
+def test_of_a_job_that_searches_again_it_is_within_a_factor_of_three_at_half_and_of_two_at_three_quarters(
+    total: int, dear: float
+) -> None:
+    """A later search begins where the budget of the first is spent, and has one of its own."""
+    now, said, counter = [0.0], list[str](), RunCounter(40)
+    counter.plan(verdict=4.0, overflows=0.0, answer=12.0)
+    counter.expect(2)
+    notify = _following(said, Course(counter, 1, check=4.0), now)
+    takes = [2.0 * dear if 3 < run <= 9 else dear if 9 < run <= total - 4 else 1.0 for run in range(1, total + 1)]
+    whole, told = sum(takes) + 6.5, {}
+    for run, seconds in enumerate(takes, 1):
+        if run == 4:
+            counter.look()
+        elif run == 38:
+            counter.expect(1)
+            counter.search_later()
+        elif run == total - 3:
+            counter.expect(0)
+            counter.found()
+        notify("trying")
+        for moment in (0.5, 0.75):
+            at = now[0]
+            if at <= moment * whole < at + seconds:
+                left = Told.stand_of(said[-1]).left
+                assert left is not None
+                told[moment] = left.after(moment * whole) / (whole * (1 - moment))
+        counter.add(1)
+        now[0] += seconds
+    assert 1 / 3 <= told[0.5] <= 3.0 and 0.5 <= told[0.75] <= 2.0, told
+
+
 def test_a_search_that_begins_is_told_of() -> None:
     """It takes more passes than a job that is done with the narrow format alone."""
     now, said, counter = [0.0], list[str](), RunCounter(40)
@@ -136,7 +169,7 @@ def test_what_was_dear_before_tells_little_of_the_rest() -> None:
         counter.add(passes)
         now[0] += seconds
         notify("trying")
-    assert [_seconds(text) for text in said] == [10, 73, 41, 18]
+    assert [_seconds(text) for text in said] == [10, 75, 46, 20]
 
 
 def test_a_model_that_is_not_run_in_the_end_takes_less() -> None:
@@ -222,7 +255,7 @@ def test_it_goes_down_and_is_corrected_where_a_step_finds_far_more() -> None:
         now[0] = float(moment)
         notify("trying")
     *steps, dear = [_seconds(text) for text in said]
-    assert steps == [18, 17, 17, 16, 16, 15, 15] and dear > steps[-1]
+    assert steps == [18, 18, 17, 17, 16, 16, 15] and dear > steps[-1]
 
 
 def test_a_walk_that_takes_long_is_told_behind_the_last_message(says: Says) -> None:
@@ -273,7 +306,7 @@ def test_walks_that_were_kept_take_no_time(tmp_path: Path) -> None:
         counter.add(1)
         now[0] = float(at)
         notify("trying")
-    assert [_seconds(text) for text in said if "left" in text] == [40, 39, 38, 37]
+    assert [_seconds(text) for text in said if "left" in text] == [41, 40, 39, 38]
 
 
 def test_whoever_shows_it_counts_it_down() -> None:

@@ -123,6 +123,11 @@ class RunCounter:
         """The passes after which a job ends that saves nodes, those of the verdict among them."""
         return max(self.most_passes, self._extended)
 
+    @property
+    def later_saving(self) -> float:
+        """What a later search would add, as long as one may come."""
+        return min(SAVING_RUNS_LATER, self.most_passes) if self.later and self.budget is None else 0.0
+
     def spent(self, samples: int, more: float = 0.0) -> bool:
         """Or would be, after so many executions more."""
         return self.samples + more >= self.most(samples)

@@ -30,9 +30,10 @@ class Course:
 
     An answer is checked, which takes `check` passes, and written: that is all, unless something is looked for. Then a
     job takes at least what it took and that check, and what the least answer takes; and its budget at most: the
-    geometric mean of the two is off by the least factor. Where an answer is hoped for, what it takes is known. `runs`
-    says that the written model is run, too; `weights` are bytes. Of streams, whose samples are their steps, the end
-    runs the `last` ones only. A `large` model is looked into in most passes of a search, and only run in a check.
+    geometric mean of the two is off by the least factor. The more of it is spent, the likelier is a later search, which
+    has its own. Where an answer is hoped for, what it takes is known. `runs` says that the written model is run, too;
+    `weights` are bytes. Of streams, whose samples are their steps, the end runs the `last` ones only. A `large` model
+    is looked into in most passes of a search, and only run in a check.
     """
 
     def __init__(
@@ -107,8 +108,9 @@ class Course:
             return max(counter.hoped_at / self._samples - self.done, 0.0), self._check
         if counter.saving == math.inf:
             return None
-        least = max(self.done + self._check, counter.least / self._samples)
-        most = max(counter.saving * max(counter.a_pass / self._samples, 1.0), least)
+        least, wider = max(self.done + self._check, counter.least / self._samples), counter.a_pass / self._samples
+        later = counter.later_saving * min(self.done / counter.saving, 1.0) ** 2
+        most = max((counter.saving + later) * max(wider, 1.0), least)
         return max(math.sqrt(least * most) - self.done - self._check, 0.0), self._check
 
     def checked(self) -> None:
