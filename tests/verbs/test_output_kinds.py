@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from numpy.typing import NDArray
 
 from halfwise.core.notes import NoteKind
 from halfwise.core.output_kinds import OutputKind, Reading
-from halfwise.core.tolerance import Tolerance
+from halfwise.core.tolerance import Bound, Tolerance
+from halfwise.model.model import load
 from halfwise.precision.plan import read_plan
 from halfwise.search.places import Uncomparable
 from halfwise.verbs.bisect.run import bisect
 from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.fix.mostly_fp32 import mostly_fp32
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.gate import gate
 from halfwise.verbs.stages import stages
@@ -323,3 +326,16 @@ def test_a_budget_of_runs_leaves_the_choices_out_and_says_so() -> None:
     result = fix(chooser("ArgMax"), given, keep="op:MatMul", max_runs=8)
     kinds = {note.kind for note in result.notes}
     assert NoteKind.MOST_FOR_MEASURE in kinds and NoteKind.CHOICE_TURNS not in kinds
+
+
+@pytest.mark.parametrize(
+    ("near", "met", "told"), [(True, True, ["MOST_FOR_NEAR"]), (False, True, []), (True, False, [])]
+)
+def test_what_inputs_near_those_given_ask_for_is_told_as_theirs(near: bool, met: bool, told: list[str]) -> None:
+    """Of a function of the user's, for which there is no other measure to offer."""
+    own = Tolerance((Bound.of("*", "metric", 0.01),))
+    verdict = SimpleNamespace(met=met, worst_output="y")
+    measured: Any = SimpleNamespace(input_findings=(), verdict=verdict, fp16_verdict=verdict)
+    arithmetic: Any = SimpleNamespace(pinned=0.0, kept=0.97, built=0.0, most_pinned=None, most_built=None)
+    found = mostly_fp32(load(chooser("ArgMax")), own, measured, arithmetic, near)
+    assert [note.kind.name for note in found] == told

@@ -42,6 +42,7 @@ class NoteKind(Enum):
     ROLLOUT_GROWS = "rollout-grows"
     ROLLOUT_REUSED = "rollout-reused"
     MOST_FOR_MEASURE = "most-for-measure"
+    MOST_FOR_NEAR = "most-for-near"
     CHOICE_TURNS = "choice-turns"
     MOST_FOR_COMPILER = "most-for-compiler"
     MOST_PINNED = "most-pinned"

@@ -18,6 +18,7 @@ Severity = Literal["info", "warning", "error"]
 _WARNINGS = frozenset(
     {
         NoteKind.MOST_FOR_MEASURE,
+        NoteKind.MOST_FOR_NEAR,
         NoteKind.MOST_FOR_COMPILER,
         NoteKind.MOST_PINNED,
         NoteKind.INPUT_TAKEN_AS,
@@ -129,6 +130,7 @@ CAUTIONS = frozenset(
         NoteKind.METRIC_TOO_COARSE,
         NoteKind.OVERFLOW_LEFT,
         NoteKind.MOST_FOR_MEASURE,
+        NoteKind.MOST_FOR_NEAR,
         NoteKind.MOST_FOR_COMPILER,
         NoteKind.MOST_PINNED,
         NoteKind.DELIVERED_FAILS,

@@ -49,6 +49,10 @@ OUTPUTS = {
         "{share:.0%} of the arithmetic stays in FP32 for the error of {subject!r}. A measure of what this output is "
         "for may need less: --metric {advice:names}."
     ),
+    NoteKind.MOST_FOR_NEAR: (
+        "Plain FP16 keeps the tolerance on all inputs given; {share:.0%} of the arithmetic stays in FP32 for inputs "
+        'near them. To take plain FP16, write {{"schema": "halfwise.plan/1", "fp32_nodes": []}} to a file for --plan.'
+    ),
     NoteKind.CHOICE_TURNS: (
         "In plain FP16, {op} {subject!r} takes another entry in {changed} of {total:many place}, on {count} of "
         "{inputs:many input}. In FP32, the two entries differ by at most {apart:.3g}."

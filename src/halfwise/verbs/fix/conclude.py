@@ -42,9 +42,9 @@ def conclude(prepared: Prepared, delivery: Delivery, started: float) -> FixResul
 
 def _most(prepared: Prepared, delivery: Delivery, arithmetic: Arithmetic) -> tuple[Note, ...]:
     """Why most of the arithmetic stays in FP32."""
-    told = mostly_fp32(
-        prepared.request.model, prepared.context.question.tolerance, delivery.judged.measured, arithmetic
-    )
+    tolerance, judged = prepared.context.question.tolerance, delivery.judged
+    near = any(note.kind is NoteKind.VARIANT_MOVED for note in judged.notes)
+    told = mostly_fp32(prepared.request.model, tolerance, judged.measured, arithmetic, near)
     if not any(note.kind is NoteKind.MOST_FOR_MEASURE for note in told):
         return told
     return (*told, *plain_choice(prepared, delivery.found.candidate.decided.samples.all))

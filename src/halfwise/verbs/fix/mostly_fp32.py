@@ -26,13 +26,16 @@ _ANY = ("boxes", "mask", "logits", "text", "audio", "image", "embedding")
 
 
 def mostly_fp32(
-    model: Model, tolerance: Tolerance, measured: FixMeasurement, arithmetic: Arithmetic
+    model: Model, tolerance: Tolerance, measured: FixMeasurement, arithmetic: Arithmetic, near: bool
 ) -> tuple[Note, ...]:
-    """Nothing where the inputs themselves are lost in FP16: no measure helps there."""
+    """Nothing where the inputs themselves are lost in FP16: no measure helps there. `near`: an input near those given
+    was searched with, which may be what asks for FP32."""
     if arithmetic.pinned > MOST and (site := arithmetic.most_pinned) is not None:
         what = f"{site.op} in FP64" if computes_double(site.node) else site.op
         return (Note.of(NoteKind.MOST_PINNED, site.name, share=arithmetic.pinned, what=what),)
     lost = measured.input_findings and not measured.verdict.met
+    if near and arithmetic.kept - arithmetic.built > MOST and measured.fp16_verdict.met:
+        return (Note.of(NoteKind.MOST_FOR_NEAR, share=arithmetic.kept),)
     if arithmetic.kept <= MOST or tolerance.uses_user_metric or lost:
         return ()
     if arithmetic.kept - arithmetic.built <= MOST and (site := arithmetic.most_built) is not None:
