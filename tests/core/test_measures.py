@@ -140,6 +140,23 @@ def test_rows_after_a_suppression_hold_everything() -> None:
     assert measures.Boxes().details({"dets": rows}, {"dets": other}) == {"lost": 0.5, "new": 0.5, "overlap": 0.0}
 
 
+def test_outputs_that_are_offsets_in_a_grid_are_no_boxes(says: Says) -> None:
+    """As YOLOX hands them out: places in a cell, and logarithms of sizes."""
+    rng = random(12)
+    raw = np.concatenate([rng.uniform(-1, 2, (1, 189, 2)), rng.normal(1, 1, (1, 189, 2)), rng.random((1, 189, 9))], -1)
+    cells = np.concatenate([np.indices((n, n)).reshape(2, -1).T[:, ::-1] for n in (12, 6, 3)])
+    strides = np.repeat([8, 16, 32], [144, 36, 9])[:, None]
+    decoded = raw.copy()
+    decoded[0, :, :2] = (raw[0, :, :2] + cells) * strides
+    decoded[0, :, 2:4] = np.exp(raw[0, :, 2:4]) * strides
+    with says.raises(InputError):
+        Boxes()({"y": raw}, {"y": raw})
+    assert Boxes()({"y": decoded}, {"y": decoded}) == 0.0
+    broken = decoded.copy()
+    broken[0, :, 2] = -1.0  # what is judged may be anything
+    assert Boxes()({"y": decoded}, {"y": broken}) == 1.0
+
+
 # -- keypoints, masks -------------------------------------------------------------------------------------------------
 
 
@@ -178,6 +195,8 @@ def test_a_measure_that_calls_outputs_in_another_order_perfect_sees_nothing() ->
     faces = {"boxes": random(8).uniform(0, 1, (1, 9, 4)), "scores": np.linspace(0.15, 0.1, 9)[None]}
     assert sees_nothing(Boxes(), faces) and not sees_nothing(Boxes(threshold=0.12), faces)
     assert not sees_nothing(measures.Text(), {"y": np.full((1, 4), 7)})  # no other order of it
+    matches = {"matches": np.array([[0, 30], [60, 90], [120, 150]]), "scores": np.array([0.9, 0.5, 0.1])}
+    assert not sees_nothing(measures.Keypoints(), matches)
 
 
 def test_the_best_of_three_is_seen_where_it_is_the_one_in_the_middle() -> None:

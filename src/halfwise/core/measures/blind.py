@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from halfwise.core.contents import changed, tensors_in
 from halfwise.core.measures.measure import Array, Measure
-from halfwise.core.metrics import OutputMetric, is_float
+from halfwise.core.metrics import OutputMetric
 from halfwise.core.notes import Note, NoteKind
 
 __all__ = ["blind_notes", "sees_nothing"]
@@ -19,8 +20,8 @@ _ORDERS: tuple[Callable[[Array], Array], ...] = (lambda flat: flat[::-1], lambda
 
 
 def sees_nothing(metric: OutputMetric, answer: Mapping[str, Any]) -> bool:
-    """Whether it calls an answer perfect whose real numbers stand in another order."""
-    others = [{name: changed(held, _in_order(order)) for name, held in answer.items()} for order in _ORDERS]
+    """Whether it calls an answer perfect that stands in another order."""
+    others = [{name: changed(held, partial(_in_order, order)) for name, held in answer.items()} for order in _ORDERS]
     others = [other for other in others if not _same(answer, other)]
     try:
         return bool(others) and all(float(metric(_copied(answer), other)) <= 0.0 for other in others)
@@ -41,8 +42,8 @@ def blind_notes(metric: OutputMetric, blind: Sequence[bool]) -> tuple[Note, ...]
     return (Note.of(NoteKind.METRIC_TOO_COARSE, what, option=f"{ready.name}:{ready.finer}"),)
 
 
-def _in_order(order: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    return lambda array: order(array.reshape(-1)).reshape(array.shape) if is_float(array.dtype) else array.copy()
+def _in_order(order: Callable[[Array], Array], array: Array) -> Array:
+    return order(array.reshape(-1)).reshape(array.shape)
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

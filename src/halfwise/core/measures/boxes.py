@@ -14,6 +14,7 @@ __all__ = ["Boxes", "Detections", "matched_boxes", "overlaps", "suppressed"]
 
 MOST = 300  # boxes that a suppression of a raw output leaves
 END = 1.02  # times the lowest score that is listed: what is below may have changed places with what is not listed
+UNDECODED = 1e-3  # share of boxes with a size below 0, which no decoded one has
 NEAR = 0.8  # of the threshold: a box that fell below it by less is not lost
 
 
@@ -53,6 +54,7 @@ class Boxes(Measure):
     def details(self, reference: Outputs, other: Outputs) -> dict[str, float]:
         lost = new = wanted = given = 0
         overlap: list[float] = []
+        self._check_decoded(reference)
         settled = replace(self, form=self.form or self._form(reference))
         for a, b in zip(settled.detections(reference), settled.detections(other), strict=True):
             end = END * min(a.scores.min(), b.scores.min()) if len(a.boxes) and len(b.boxes) else 0.0
@@ -83,8 +85,7 @@ class Boxes(Measure):
         boxes = named_output(self, outputs, name).astype(np.float64)
         if boxes.shape[-1] == 4 and not self.layout:
             return self._apart(outputs, name, boxes)
-        whole = boxes.reshape(-1, *boxes.shape[-2:])
-        layout = self.layout or _layout(whole)
+        whole, layout = self._whole(boxes)
         if layout == "rows":
             return [
                 Detections(self._corners(rows[:, :4]), rows[:, 4], rows[:, 5] if rows.shape[1] > 5 else 0 * rows[:, 4])
@@ -92,7 +93,26 @@ class Boxes(Measure):
             ]
         if layout not in ("yolo", "yolo-obj"):
             raise InputError(f"--metric {self.spec}: layout is rows, yolo or yolo-obj")
-        return [self._raw(rows.T if rows.shape[0] < rows.shape[1] else rows, layout) for rows in whole]
+        return [self._raw(rows, layout) for rows in map(_upright, whole)]
+
+    def _whole(self, boxes: Array) -> tuple[Array, str]:
+        """One output with everything, a picture at a time, and what it holds."""
+        whole = boxes.reshape(-1, *boxes.shape[-2:])
+        return whole, self.layout or _layout(whole)
+
+    def _check_decoded(self, outputs: Outputs) -> None:
+        """Offsets in a grid, and logarithms of sizes, are no boxes yet: each would lie on all others."""
+        name = self.boxes or self._boxes_name(outputs)
+        boxes = named_output(self, outputs, name)
+        if boxes.shape[-1] == 4 and not self.layout:
+            return
+        whole, layout = self._whole(boxes)
+        share = np.mean([(_upright(rows)[:, 2:4] < 0).any(axis=1) for rows in whole]) if whole.size else 0.0
+        if layout in ("yolo", "yolo-obj") and share > UNDECODED:
+            raise InputError(
+                f"--metric {self.spec}: {share:.1%} of the boxes of output {name!r} have a size below 0: they are not "
+                "decoded; decode them in the model, or give a function of your own that does"
+            )
 
     def _boxes_name(self, outputs: Outputs) -> str:
         fours = [name for name, array in outputs.items() if np.shape(array)[-1:] == (4,)]
@@ -136,6 +156,11 @@ class Boxes(Measure):
         found = Detections(corners, classes.max(-1), classes.argmax(-1))
         found = found.taken(found.scores >= NEAR * self.threshold)
         return found.taken(suppressed(found, self.nms))
+
+
+def _upright(rows: Array) -> Array:
+    """A box a row."""
+    return rows.T if rows.shape[0] < rows.shape[1] else rows
 
 
 def _layout(whole: Array) -> str:
