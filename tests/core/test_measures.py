@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
 from itertools import permutations
@@ -18,9 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import halfwise
-from halfwise.core.english import say
 from halfwise.core.errors import InputError
-from halfwise.core.measures.blind import blind_notes, sees_nothing
 from halfwise.core.measures.boxes import Boxes, Detections, matched_boxes, overlaps, suppressed
 from halfwise.core.measures.image import structure
 from halfwise.core.measures.named import measure_named, metric_named, spec_of, with_measure
@@ -183,46 +180,6 @@ def test_joints_below_the_threshold_do_not_count_and_the_third_number_is_their_s
     apart = measures.Keypoints(**asked, threshold=0.3, points="k", scores="s")
     split = [{"k": each[..., :2], "s": each[..., 2]} for each in (joints, other)]
     assert apart.details(*split) == count
-
-
-# -- whether a measure sees anything ----------------------------------------------------------------------------------
-
-
-def test_a_measure_that_calls_outputs_in_another_order_perfect_sees_nothing() -> None:
-    joints = {"points": random(7).uniform(0, 1, (1, 17, 2))}
-    assert sees_nothing(measures.Keypoints(), joints)
-    assert not sees_nothing(measures.Keypoints(radius=0.01), joints)
-    faces = {"boxes": random(8).uniform(0, 1, (1, 9, 4)), "scores": np.linspace(0.15, 0.1, 9)[None]}
-    assert sees_nothing(Boxes(), faces) and not sees_nothing(Boxes(threshold=0.12), faces)
-    assert not sees_nothing(measures.Text(), {"y": np.full((1, 4), 7)})  # no other order of it
-    matches = {"matches": np.array([[0, 30], [60, 90], [120, 150]]), "scores": np.array([0.9, 0.5, 0.1])}
-    assert not sees_nothing(measures.Keypoints(), matches)
-
-
-def test_the_best_of_three_is_seen_where_it_is_the_one_in_the_middle() -> None:
-    def best(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-        return float(one["y"].argmax() != other["y"].argmax())
-
-    assert not sees_nothing(best, {"y": np.array([0.1, 0.8, 0.2])})
-
-
-def test_a_function_that_takes_no_other_answer_is_not_called_blind() -> None:
-    def careful(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-        if (one["y"] != other["y"]).any():
-            raise ArithmeticError
-        return 0.0
-
-    assert not sees_nothing(careful, {"y": np.arange(4.0)})
-
-
-def test_what_is_said_of_a_blind_measure(says: Says) -> None:
-    def own(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-        return 0.0
-
-    assert blind_notes(own, [False, False]) == ()
-    for metric, blind in ((measures.Keypoints(), [True, True]), (own, [True]), (measures.Mask(), [True, False])):
-        (note,) = blind_notes(metric, blind)
-        says(say(note))
 
 
 def test_mask_by_sets_of_pixels() -> None:
