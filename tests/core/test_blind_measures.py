@@ -55,3 +55,13 @@ def test_what_is_said_of_a_blind_measure(says: Says) -> None:
     for metric, blind in ((measures.Keypoints(), [True, True]), (own, [True]), (measures.Mask(), [True, False])):
         (note,) = blind_notes(metric, blind)
         says(say(note))
+
+
+def test_a_function_that_writes_into_what_it_is_given_changes_no_answer() -> None:
+    def careless(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+        for each in (one, other):
+            each["y"][:] = 0.0
+        return 0.0
+
+    answer = {"y": np.arange(4.0)}
+    assert sees_nothing(careless, answer) and answer["y"].tolist() == [0.0, 1.0, 2.0, 3.0]

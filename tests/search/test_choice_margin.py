@@ -15,6 +15,7 @@ from halfwise.model.inputs.feed import Feed
 from halfwise.model.model import load
 from halfwise.precision.decision import Decision
 from halfwise.precision.sites import Sites
+from halfwise.search import choice_margin
 from halfwise.search.choice_margin import margin
 from halfwise.search.near_choices import TRIALS, wavering
 from halfwise.search.run_counter import RunCounter
@@ -81,3 +82,17 @@ def test_as_many_errors_apart_as_inputs_are_tried_says_as_much_as_they_do() -> N
             others = (numbers[1:] < 0) != (numbers[1:] + errors[1:] < 0)
             turned.append(float(np.mean(others.any(axis=1))))
     assert len(turned) > 50 and np.mean(np.array(turned) > 0.05) <= 0.05
+
+
+def test_a_map_of_classes_is_looked_at_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice_margin, "_PIECE", 24)
+    rng = np.random.default_rng(2)
+    a, off = rng.standard_normal((2, 3, 5, 7)), 0.1 * rng.random((2, 3, 5, 7))
+    ranked = np.sort(a, axis=1)
+    places = np.argsort(a, axis=1)
+    errors = [np.take_along_axis(off, places[:, [n]], 1)[:, 0] for n in (-1, -2)]
+    wanted = ((ranked[:, -1] - ranked[:, -2]) / sum(errors)).min()
+    assert margin(chosen("ArgMax", axis=1), {"a": a}, {"a": a + off}) == pytest.approx(wanted)
+    limit = {"b": np.zeros((7,))}
+    less = (np.abs(a) / off).min()
+    assert margin(chosen("Less"), {"a": a, **limit}, {"a": a - off, **limit}) == pytest.approx(less)

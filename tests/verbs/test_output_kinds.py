@@ -14,13 +14,16 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
+from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
 from halfwise.core.output_kinds import OutputKind, Reading
 from halfwise.core.tolerance import Bound, Tolerance
 from halfwise.model.model import load
 from halfwise.precision.plan import read_plan
 from halfwise.search.places import Uncomparable
+from halfwise.search.run_counter import Untried
 from halfwise.verbs.bisect.run import bisect
+from halfwise.verbs.fix import plain_choice
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.mostly_fp32 import mostly_fp32
 from halfwise.verbs.fix.result import FixResult
@@ -282,15 +285,21 @@ def test_a_measure_for_scores_of_classes_is_offered_first(shape: tuple[int, ...]
     assert list(only(result.notes, NoteKind.MOST_FOR_MEASURE).values["advice"]) == advice
 
 
-def test_boxes_are_known_by_the_scores_beside_them() -> None:
-    nodes = [node("MatMul", "x w", "boxes"), node("ReduceMax", "boxes", "scores", axes=[-1], keepdims=0)]
-    weights = [weight("w", np.random.default_rng(1).standard_normal((4, 4)).astype(np.float32))]
-    ends = [value("boxes", shape=(1, 9, 4)), value("scores", shape=(1, 9))]
-    made = build(nodes, [value("x", shape=(1, 9, 4))], ends, weights)
-    given = [{"x": np.random.default_rng(seed).standard_normal((1, 9, 4)).astype(np.float32)} for seed in range(2)]
-    result = fix(made, given, keep="op:MatMul")
-    told = only(result.notes, NoteKind.MOST_FOR_MEASURE)
-    assert told.subject == "scores" or list(told.values["advice"]) == ["boxes"]
+def advised(model: onnx.ModelProto, output: str) -> list[str]:
+    """The measures that are offered where most stays in FP32 for an output whose values are compared."""
+    verdict = SimpleNamespace(met=False, worst_output=output)
+    measured: Any = SimpleNamespace(input_findings=(), verdict=verdict, fp16_verdict=verdict)
+    arithmetic: Any = SimpleNamespace(pinned=0.0, kept=0.97, built=0.0, most_pinned=None, most_built=None)
+    (told,) = mostly_fp32(load(model), Tolerance.default(), measured, arithmetic, near=False)
+    return list(told.values["advice"])
+
+
+@pytest.mark.parametrize(("scores", "known"), [((1, 9), True), ((1, 9, 20), True), ((1, 8), False)])
+def test_boxes_are_known_by_the_scores_beside_them(scores: tuple[int, ...], known: bool) -> None:
+    nodes = [node("Identity", "x", "boxes"), node("Identity", "s", "scores")]
+    ends = [value("boxes", shape=(1, 9, 4)), value("scores", shape=scores)]
+    made = build(nodes, [value("x", shape=(1, 9, 4)), value("s", shape=scores)], ends)
+    assert (advised(made, "boxes") == ["boxes"]) == known
 
 
 def chooser(op: str) -> onnx.ModelProto:
@@ -305,9 +314,7 @@ def chooser(op: str) -> onnx.ModelProto:
 @pytest.mark.parametrize("op", ["ArgMax", "TopK"])
 def test_the_choice_between_near_equals_that_costs_the_nodes_is_named(op: str) -> None:
     """Between 1 and 2 FP16 has steps of 2^-10: of 1.0001 and 1.0003 it makes equals, of which the first is taken."""
-    given = [{"x": (np.linspace(0.1, 0.8, 8)[None] + 0.01 * number).astype(np.float32)} for number in range(3)]
-    given[1]["x"][0, 2], given[1]["x"][0, 5] = 1.0001, 1.0003
-    result = fix(chooser(op), given)
+    result = fix(chooser(op), tied())
     told = only(result.notes, NoteKind.CHOICE_TURNS)
     assert result.met and told.subject == f"n_{'place' if op == 'ArgMax' else 'best'}"
     assert [told.values[key] for key in ("op", "changed", "total", "count", "inputs")] == [op, 1, 3, 1, 3]
@@ -321,11 +328,44 @@ def test_no_choice_is_named_where_none_turns() -> None:
     assert NoteKind.MOST_FOR_MEASURE in kinds and NoteKind.CHOICE_TURNS not in kinds
 
 
-def test_a_budget_of_runs_leaves_the_choices_out_and_says_so() -> None:
+def tied() -> list[dict[str, Any]]:
+    """Of the second input FP16 makes two of the eight equal."""
     given = [{"x": (np.linspace(0.1, 0.8, 8)[None] + 0.01 * number).astype(np.float32)} for number in range(3)]
-    result = fix(chooser("ArgMax"), given, keep="op:MatMul", max_runs=8)
-    kinds = {note.kind for note in result.notes}
-    assert NoteKind.MOST_FOR_MEASURE in kinds and NoteKind.CHOICE_TURNS not in kinds
+    given[1]["x"][0, 2], given[1]["x"][0, 5] = 1.0001, 1.0003
+    return given
+
+
+def test_a_budget_of_runs_leaves_the_choices_out_and_says_so() -> None:
+    told = {}
+    for most in (8, 60):
+        result = fix(chooser("ArgMax"), tied(), max_runs=most)
+        spent = [note.values["untried"] for note in result.notes if "untried" in note.values]
+        told[most] = NoteKind.CHOICE_TURNS in kinds(result.notes), any(Untried.CHOICES in each for each in spent)
+    assert told[60] == (True, False) and told[8] in [(False, True)]
+
+
+def test_a_model_that_plain_fp16_does_not_run_is_answered_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its runs end where a size or a place follows from a number that was lost."""
+
+    def refuse(*_: Any) -> None:
+        raise InputError("node 'n_g' by itself: index out of range")
+
+    monkeypatch.setattr(plain_choice, "answered", refuse)
+    result = fix(chooser("ArgMax"), tied())
+    assert result.met and NoteKind.CHOICE_TURNS not in kinds(result.notes)
+
+
+def test_entries_that_a_mask_hides_are_equals_however_they_are_ranked() -> None:
+    """Minus infinity beside minus infinity: nothing lies between."""
+    nodes = [node("MatMul", "x w", "h"), node("Add", "h mask", "m"), node("TopK", "m all", "best place", axis=1),
+             node("Cast", "place", "y", to=1)]  # fmt: skip
+    mask = np.where(np.arange(8) < 4, -np.inf, 0.0).astype(np.float32)
+    weights = [weight("w", np.eye(8, dtype=np.float32)), weight("mask", mask), weight("all", np.array([6]))]
+    made = build(nodes, [value("x", shape=(1, 8))], [value("y", shape=(1, 6))], weights)
+    given = tied()
+    given[1]["x"][0, 6] = 1.0002
+    for note in fix(made, given).notes:
+        assert note.kind is not NoteKind.CHOICE_TURNS or np.isfinite(note.values["apart"])
 
 
 @pytest.mark.parametrize(

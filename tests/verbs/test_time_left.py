@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -85,32 +86,39 @@ def test_of_an_answer_that_is_hoped_for_it_is_known_what_it_takes() -> None:
     assert [_seconds(text) for text in said] == [31, 41]
 
 
-@pytest.mark.parametrize("dear", [0.5, 1.0, 2.0])
-@pytest.mark.parametrize("total", range(24, 41, 4))
-def test_of_most_searches_it_is_within_a_factor_of_two_at_a_quarter_and_at_half(total: int, dear: float) -> None:
-    """Of which 16 are planned: 3 runs of 1 s, 6 walks node by node, twice as dear as a pass behind them, 4 runs for the
-    check, and as much as 6.5 for the end."""
+def _shares_told(total: int, dear: float, moments: Sequence[float], again: int = 0) -> dict[float, float]:
+    """What is told to be left over what is, at parts of a job's time: of 3 runs of 1 s, 6 walks node by node, twice as
+    dear as a pass behind them, 4 runs for the check, and as much as 6.5 for the end. 16 are planned. At the run `again`
+    a later search begins."""
     now, said, counter = [0.0], list[str](), RunCounter(40)
     counter.plan(verdict=4.0, overflows=0.0, answer=12.0)
-    course = Course(counter, 1, check=4.0)
-    notify = _following(said, course, now)
+    notify = _following(said, Course(counter, 1, check=4.0), now)
     takes = [2.0 * dear if 3 < run <= 9 else dear if 9 < run <= total - 4 else 1.0 for run in range(1, total + 1)]
-    whole, told = sum(takes) + 6.5, {}
+    whole, told = sum(takes) + 6.5, dict[float, float]()
     for run, seconds in enumerate(takes, 1):
         if run == 4:
             counter.look()
+        elif run == again:
+            counter.search_later()
         elif run == total - 3:
             counter.found()
         notify("trying")
-        for moment in (0.25, 0.5):
-            at = now[0]
-            if at <= moment * whole < at + seconds:
+        for moment in moments:
+            if now[0] <= moment * whole < now[0] + seconds:
                 left = Told.stand_of(said[-1]).left
                 assert left is not None
                 told[moment] = left.after(moment * whole) / (whole * (1 - moment))
         counter.add(1)
         now[0] += seconds
-    assert len(told) == 2 and all(0.5 <= each <= 2.0 for each in told.values()), told
+    assert len(told) == len(moments)
+    return told
+
+
+@pytest.mark.parametrize("dear", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("total", range(24, 41, 4))
+def test_of_most_searches_it_is_within_a_factor_of_two_at_a_quarter_and_at_half(total: int, dear: float) -> None:
+    told = _shares_told(total, dear, (0.25, 0.5))
+    assert all(0.5 <= each <= 2.0 for each in told.values()), told
 
 
 @pytest.mark.parametrize("dear", [0.5, 1.0, 2.0])
@@ -119,30 +127,7 @@ def test_of_a_job_that_searches_again_it_is_within_a_factor_of_three_at_half_and
     total: int, dear: float
 ) -> None:
     """A later search begins where the budget of the first is spent, and has one of its own."""
-    now, said, counter = [0.0], list[str](), RunCounter(40)
-    counter.plan(verdict=4.0, overflows=0.0, answer=12.0)
-    counter.expect(2)
-    notify = _following(said, Course(counter, 1, check=4.0), now)
-    takes = [2.0 * dear if 3 < run <= 9 else dear if 9 < run <= total - 4 else 1.0 for run in range(1, total + 1)]
-    whole, told = sum(takes) + 6.5, {}
-    for run, seconds in enumerate(takes, 1):
-        if run == 4:
-            counter.look()
-        elif run == 38:
-            counter.expect(1)
-            counter.search_later()
-        elif run == total - 3:
-            counter.expect(0)
-            counter.found()
-        notify("trying")
-        for moment in (0.5, 0.75):
-            at = now[0]
-            if at <= moment * whole < at + seconds:
-                left = Told.stand_of(said[-1]).left
-                assert left is not None
-                told[moment] = left.after(moment * whole) / (whole * (1 - moment))
-        counter.add(1)
-        now[0] += seconds
+    told = _shares_told(total, dear, (0.5, 0.75), again=38)
     assert 1 / 3 <= told[0.5] <= 3.0 and 0.5 <= told[0.75] <= 2.0, told
 
 

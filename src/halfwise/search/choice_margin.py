@@ -6,7 +6,9 @@ so many errors say as much as so many inputs on which the choice did not turn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -21,40 +23,46 @@ __all__ = ["margin"]
 Array = NDArray[Any]
 Outputs = Mapping[str, Array]
 
+_PIECE = 1 << 20  # numbers that are looked at together
+
 
 def margin(node: ir.Node, right: Outputs, found: Outputs) -> float:
     """The least distance over its error; 0 of a choice of another kind, infinite where nothing that counts has one."""
-    if node.domain:
+    if node.domain or node.op_type not in COMPARISONS | {"ArgMax", "ArgMin"}:
+        return 0.0
+    held = [_held(value, side) for side in (right, found) for value in node.inputs]
+    arrays = [array for array in held if array is not None]
+    if len(arrays) < len(held):
         return 0.0
     if node.op_type in COMPARISONS:
-        a, b, a_found, b_found = (_held(value, side) for side in (right, found) for value in node.inputs)
-        if a is None or b is None or a_found is None or b_found is None:
-            return 0.0
-        return _least(a - b, _error(a, a_found) + _error(b, b_found))
-    if node.op_type in ("ArgMax", "ArgMin"):
-        return _of_best(node, right, found)
-    return 0.0
+        return min(starmap(_of_pair, _pieces(np.broadcast_arrays(*arrays))), default=np.inf)
+    axis = node.attributes.get_int("axis", 0)
+    last = [np.moveaxis(array if node.op_type == "ArgMax" else -array, axis, -1) for array in arrays]
+    return min(starmap(_of_best, _pieces(last)), default=np.inf) if last[0].shape[-1] > 1 else np.inf
 
 
-def _of_best(node: ir.Node, right: Outputs, found: Outputs) -> float:
-    """Between the best and the next, along the axis."""
-    values, other = (_held(node.inputs[0], side) for side in (right, found))
-    if values is None or other is None:
-        return 0.0
-    axis, sign = node.attributes.get_int("axis", 0), -1.0 if node.op_type == "ArgMin" else 1.0
-    ranked = np.moveaxis(sign * values, axis, -1)
-    if ranked.shape[-1] < 2:
-        return np.inf
-    errors = np.moveaxis(_error(values, other), axis, -1)
+def _pieces(arrays: Sequence[Array]) -> Iterator[list[Array]]:
+    """Of the same shape, whose last axis stays whole: maps of classes are large. In FP64."""
+    shape = arrays[0].shape
+    apart = next((n for n in range(len(shape)) if math.prod(shape[n:]) <= _PIECE), max(len(shape) - 1, 0))
+    for place in np.ndindex(shape[:apart]):
+        yield [np.asarray(array[place], np.float64) for array in arrays]
+
+
+def _of_pair(a: Array, b: Array, a_found: Array, b_found: Array) -> float:
+    return _least(a - b, _error(a, a_found) + _error(b, b_found))
+
+
+def _of_best(ranked: Array, found: Array) -> float:
+    """Between the best and the next, along the last axis."""
     best = np.argpartition(ranked, -2, axis=-1)[..., -2:]
     distances = np.abs(np.diff(np.take_along_axis(ranked, best, -1), axis=-1))
-    return _least(distances, np.take_along_axis(errors, best, -1).sum(axis=-1, keepdims=True))
+    return _least(distances, np.take_along_axis(_error(ranked, found), best, -1).sum(axis=-1, keepdims=True))
 
 
 def _least(distances: Array, errors: Array) -> float:
-    distances, errors = np.broadcast_arrays(np.abs(distances), errors)
     moved = np.isfinite(distances) & (errors > 0)
-    return float(np.min(distances[moved] / errors[moved], initial=np.inf))
+    return float(np.min(np.abs(distances[moved]) / errors[moved], initial=np.inf))
 
 
 def _error(right: Array, found: Array) -> Array:
@@ -64,9 +72,9 @@ def _error(right: Array, found: Array) -> Array:
 
 
 def _held(value: ir.Value | None, outputs: Outputs) -> Array | None:
-    """In FP64: a constant, or what was looked at."""
+    """A constant, or what was looked at."""
     if value is None:
         return None
     if value.const_value is not None:
-        return np.asarray(value.const_value.numpy(), np.float64)
-    return np.asarray(outputs[value.name or ""], np.float64) if (value.name or "") in outputs else None
+        return np.asarray(value.const_value.numpy())
+    return np.asarray(outputs[value.name or ""]) if (value.name or "") in outputs else None

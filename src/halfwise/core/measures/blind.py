@@ -21,12 +21,18 @@ _ORDERS: tuple[Callable[[Array], Array], ...] = (lambda flat: flat[::-1], lambda
 
 def sees_nothing(metric: OutputMetric, answer: Mapping[str, Any]) -> bool:
     """Whether it calls an answer perfect that stands in another order."""
-    others = [{name: changed(held, partial(_in_order, order)) for name, held in answer.items()} for order in _ORDERS]
-    others = [other for other in others if not _same(answer, other)]
-    try:
-        return bool(others) and all(float(metric(_copied(answer), other)) <= 0.0 for other in others)
-    except Exception:  # a function of the user's may not take what no model gives
-        return False
+    asked = False
+    for order in _ORDERS:
+        other = {name: changed(held, partial(_in_order, order)) for name, held in answer.items()}
+        if _same(answer, other):
+            continue
+        asked = True
+        try:
+            if not float(metric(_copied(answer), other)) <= 0.0:
+                return False
+        except Exception:  # a function of the user's may not take what no model gives
+            return False
+    return asked
 
 
 def blind_notes(metric: OutputMetric, blind: Sequence[bool]) -> tuple[Note, ...]:
@@ -43,7 +49,7 @@ def blind_notes(metric: OutputMetric, blind: Sequence[bool]) -> tuple[Note, ...]
 
 
 def _in_order(order: Callable[[Array], Array], array: Array) -> Array:
-    return order(array.reshape(-1)).reshape(array.shape)
+    return order(array.reshape(-1)).reshape(array.shape).copy()
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -107,8 +107,10 @@ class Boxes(Measure):
         if boxes.shape[-1] == 4 and not self.layout:
             return
         whole, layout = self._whole(boxes)
-        share = np.mean([(_upright(rows)[:, 2:4] < 0).any(axis=1) for rows in whole]) if whole.size else 0.0
-        if layout in ("yolo", "yolo-obj") and share > UNDECODED:
+        if layout == "rows" or not whole.size:
+            return
+        share = np.mean([(_upright(rows)[:, 2:4] < 0).any(axis=1) for rows in whole])
+        if share > UNDECODED:
             raise InputError(
                 f"--metric {self.spec}: {share:.1%} of the boxes of output {name!r} have a size below 0: they are not "
                 "decoded; decode them in the model, or give a function of your own that does"

@@ -58,8 +58,8 @@ TENSORRT = Runtime(
         "DFT": "11.2",
     },
     unread=_UNREAD,
-    # Its parser writes log(sum(exp(x))), that of RTX takes the maximum out first: issue 4772 of NVIDIA/TensorRT, pull
-    # request 1055 of onnx/onnx-tensorrt.
+    # Its parser writes log(sum(exp(x))), that of RTX takes the maximum out first: NVIDIA/TensorRT#4772,
+    # onnx/onnx-tensorrt#1055.
     unstable=frozenset({"ReduceLogSumExp"}),
     reads_own=frozenset(),
     quantised=_QUANTISED,

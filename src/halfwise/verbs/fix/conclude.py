@@ -43,7 +43,8 @@ def conclude(prepared: Prepared, delivery: Delivery, started: float) -> FixResul
 def _most(prepared: Prepared, delivery: Delivery, arithmetic: Arithmetic) -> tuple[Note, ...]:
     """Why most of the arithmetic stays in FP32."""
     tolerance, judged = prepared.context.question.tolerance, delivery.judged
-    near = any(note.kind is NoteKind.VARIANT_MOVED for note in judged.notes)
+    moved = any(note.kind is NoteKind.VARIANT_MOVED for note in judged.notes)
+    near = moved and not prepared.request.choices.kept
     told = mostly_fp32(prepared.request.model, tolerance, judged.measured, arithmetic, near)
     if not any(note.kind is NoteKind.MOST_FOR_MEASURE for note in told):
         return told
