@@ -65,3 +65,15 @@ def test_a_function_that_writes_into_what_it_is_given_changes_no_answer() -> Non
 
     answer = {"y": np.arange(4.0)}
     assert sees_nothing(careless, answer) and answer["y"].tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_no_box_above_the_threshold_is_nothing_to_count_though_places_taken_for_scores_would_be() -> None:
+    """One output with everything, as YOLO has it: in another order its places are scores."""
+    rng = random(4)
+    raw = np.concatenate([rng.uniform(20, 300, (1, 4, 50)), rng.uniform(0, 0.2, (1, 18, 50))], axis=1)
+    assert sees_nothing(Boxes(), {"output0": raw})
+    raw[0, 7, 3] = 0.9
+    assert not sees_nothing(Boxes(), {"output0": raw})
+    joints = np.concatenate([rng.uniform(0, 400, (1, 17, 2)), np.full((1, 17, 1), 0.2)], axis=2)
+    assert sees_nothing(measures.Keypoints(threshold=0.3), {"k": joints})
+    assert not sees_nothing(measures.Keypoints(threshold=0.1), {"k": joints})

@@ -35,15 +35,15 @@ OUTPUTS = {
         "error is {error:.3g}."
     ),
     NoteKind.METRIC_BLIND: (
-        "{subject} tells nothing here: on every input, outputs in another order are perfect, too. Give inputs with "
+        "{subject} tells nothing here: on no input does it find anything to count, or to tell apart. Give inputs with "
         "what it looks for."
     ),
     NoteKind.METRIC_TOO_COARSE: (
-        "{subject} tells nothing here: on every input, outputs in another order are perfect, too. Give inputs with "
+        "{subject} tells nothing here: on no input does it find anything to count, or to tell apart. Give inputs with "
         "what it looks for, or an option such as {option}."
     ),
     NoteKind.METRIC_BLIND_IN_PART: (
-        "{subject} tells nothing on {count} of {total:many input}: outputs in another order are perfect there, too."
+        "{subject} tells nothing on {count} of {total:many input}: it finds nothing there to count, or to tell apart."
     ),
     NoteKind.MOST_FOR_MEASURE: (
         "{share:.0%} of the arithmetic stays in FP32 for the error of {subject!r}. A measure of what this output is "

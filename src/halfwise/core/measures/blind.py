@@ -20,17 +20,21 @@ _ORDERS: tuple[Callable[[Array], Array], ...] = (lambda flat: flat[::-1], lambda
 
 
 def sees_nothing(metric: OutputMetric, answer: Mapping[str, Any]) -> bool:
-    """Whether it calls an answer perfect that stands in another order."""
+    """Whether it finds nothing to count, or calls an answer perfect that stands in another order."""
+    try:
+        return (isinstance(metric, Measure) and not metric.finds_any(answer)) or _takes_any_order(metric, answer)
+    except Exception:  # a function of the user's may not take what no model gives
+        return False
+
+
+def _takes_any_order(metric: OutputMetric, answer: Mapping[str, Any]) -> bool:
     asked = False
     for order in _ORDERS:
         other = {name: changed(held, partial(_in_order, order)) for name, held in answer.items()}
         if _same(answer, other):
             continue
         asked = True
-        try:
-            if not float(metric(_copied(answer), other)) <= 0.0:
-                return False
-        except Exception:  # a function of the user's may not take what no model gives
+        if not float(metric(_copied(answer), other)) <= 0.0:
             return False
     return asked
 

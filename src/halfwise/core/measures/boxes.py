@@ -72,6 +72,9 @@ class Boxes(Measure):
             "overlap": 1.0 - float(np.mean(overlap)) if overlap else 0.0,
         }
 
+    def finds_any(self, reference: Outputs) -> bool:
+        return any((each.scores >= self.threshold).any() for each in self.detections(reference))
+
     def _form(self, outputs: Outputs) -> str:
         """Corners, unless the second of them comes before the first."""
         found = self.detections(outputs)

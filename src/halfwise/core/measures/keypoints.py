@@ -42,6 +42,9 @@ class Keypoints(Measure):
             new += self._alone(b, sure_b, a, score_a >= NEAR * self.threshold)
         return {"lost": lost / max(wanted, 1), "new": new / max(given, 1)}
 
+    def finds_any(self, reference: Outputs) -> bool:
+        return any((scores >= self.threshold).any() for _, scores in self._points(reference))
+
     def _alone(self, points: Array, sure: Array, others: Array, partners: Array) -> int:
         """How many of the sure points have no partner."""
         if not self.ordered:

@@ -32,6 +32,10 @@ class Measure(ABC):
             told = str(error).partition("\n")[0]
             raise InputError(f"--metric {self.spec} does not fit these outputs: {told}") from error
 
+    def finds_any(self, reference: Outputs) -> bool:
+        """Whether there is something that it counts: where there is none, any answer without new ones is perfect."""
+        return True
+
     @abstractmethod
     def details(self, reference: Outputs, other: Outputs) -> dict[str, float]:
         """Errors by name, 0 is perfect; the largest counts."""
