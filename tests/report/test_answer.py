@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,14 @@ def test_a_ready_measure_is_called_by_its_name_and_a_function_is_the_users_own(s
     own = fix(product(), FEEDS, metric=lambda reference, other: 0.5, tolerance="metric<=1")
     assert own.verdict.part == ""
     says(verdict_words(own).after)
+
+
+def test_what_a_metric_measures_is_no_output(says: Says) -> None:
+    own = fix(product(), FEEDS, metric=lambda reference, other: 2.0, tolerance="metric<=1")
+    named = replace(own.verdict, part="boxes")
+    for each in (own, replace(own, measured=replace(own.measured, verdict=named))):
+        assert not each.met
+        says(way_out(each).cause)
 
 
 def test_an_input_that_fp16_makes_zero_is_the_cause_whatever_overflows_behind_it(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from halfwise.core.english import say
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import DEFAULT_TARGET
+from halfwise.core.tolerance import USER_METRIC
 from halfwise.core.tolerance_options import tolerance_options
 from halfwise.core.wording import counted, number
 from halfwise.emulation.profiles import WIDE
@@ -122,7 +123,10 @@ def _rounding(result: FixResult) -> str:
         told = f"{counted(len(broken), 'node')} of the model overflow{'' if len(broken) > 1 else 's'} in FP16"
         return f"{told}, and no set of FP32 nodes mends it."
     kept = counted(len(_kept(result)), "FP32 node")
-    return f"Rounding moves output {result.verdict.worst_output!r} too far, even with {kept}."
+    verdict = result.verdict
+    metric = f"what {f'--metric {verdict.part}' if verdict.part else 'your metric'} measures"
+    what = metric if verdict.metric == USER_METRIC else f"output {verdict.worst_output!r}"
+    return f"Rounding moves {what} too far, even with {kept}."
 
 
 def _kept(result: FixResult) -> list[str]:
