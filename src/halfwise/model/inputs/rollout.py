@@ -28,6 +28,7 @@ __all__ = [
     "executions",
     "lockstep",
     "rollout_of",
+    "steps_of",
     "told_of",
     "trajectories",
     "trajectory",
@@ -199,9 +200,15 @@ def told_of(rollout: Rollout, count: int, frames: int) -> Iterator[Note]:
         yield Note.of(NoteKind.ROLLOUT_AGAIN, frames=frames, steps=rollout.steps)
 
 
+def steps_of(feeds: Sequence[Feed]) -> tuple[tuple[Feed, ...], Rollout | None]:
+    """What a model runs for them, one after the other, and how the steps of a stream follow one another."""
+    steps = tuple(step for feed in feeds for step in (feed.steps if isinstance(feed, Trajectory) else (feed,)))
+    return steps, next((feed.rollout for feed in feeds if isinstance(feed, Trajectory)), None)
+
+
 def executions(feeds: Sequence[Feed]) -> int:
     """How often a model runs for them."""
-    return sum(len(feed.steps) if isinstance(feed, Trajectory) else 1 for feed in feeds)
+    return len(steps_of(feeds)[0])
 
 
 def _in_order(samples: Samples) -> list[Feed]:

@@ -19,6 +19,8 @@ from halfwise.deploy.targets import kind_of
 from halfwise.emulation.runtime_words import runtime_reason
 from halfwise.model.contrib.decompose import runs_on_cpu
 from halfwise.model.inputs.feed import Feed
+from halfwise.model.inputs.rollout import executions, steps_of
+from halfwise.model.inputs.samples import Samples
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.typed_onnx import TypedModel, write_typed
 from halfwise.verbs.fix.budget import MOST_BYTES_RUN
@@ -26,10 +28,11 @@ from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.document import DeliveredRecord
 from halfwise.verbs.fix.prepare import Prepared
 
-__all__ = ["MOST_INPUTS", "Delivered", "beside_fp32", "judged_as_written", "run_delivered"]
+__all__ = ["Delivered", "beside_fp32", "few", "judged_as_written", "run_delivered"]
 
 TIME_LIMIT_S = 120.0
-MOST_INPUTS = 8
+_MOST_INPUTS = 8
+_MOST_STEPS = 256  # of all streams
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +62,7 @@ class Delivered:
 
 
 def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -> Delivered:
-    request, feeds = prepared.request, candidate.decided.samples.validation[:MOST_INPUTS]
+    request, feeds = prepared.request, few(candidate.decided.samples)
     counts = kind_of(request.target).on_cpu
     written = kind_of(request.target).as_written(candidate.decision.assignment)
     if why := _why_not(candidate, written, feeds):
@@ -76,6 +79,13 @@ def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -
     found = judged_as_written(prepared, candidate, feeds, outputs)
     note = None if found.verdict.met or counts else Note.of(NoteKind.DELIVERED_MISSES, error=found.verdict.because)
     return Delivered(found.verdict, found.outputs, counts, note)
+
+
+def few(samples: Samples) -> tuple[Feed, ...]:
+    """The held-out inputs that a written model is run for."""
+    feeds = samples.validation[:_MOST_INPUTS]
+    streams = max(_MOST_STEPS * len(feeds) // executions(feeds), 1)  # of as many steps each
+    return feeds[:streams]
 
 
 def beside_fp32(prepared: Prepared, candidate: Candidate, delivered: Delivered) -> Delivered:
@@ -99,7 +109,8 @@ def judged_as_written(
     """What a written model answered, beside FP32's answers."""
     for made in candidate.decided.model.maps:
         outputs = [{**each, made.tensor: made.in_order(each[made.name])} for each in outputs]
-    return evaluate(prepared.context.references.of(feeds), outputs, prepared.tolerance, prepared.request.metric)
+    answers = prepared.context.references.of(steps_of(feeds)[0])
+    return evaluate(answers, outputs, prepared.tolerance, prepared.request.metric)
 
 
 def _why_not(candidate: Candidate, assignment: Assignment, feeds: Sequence[Feed]) -> Note | None:
