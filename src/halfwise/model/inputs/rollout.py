@@ -27,6 +27,7 @@ __all__ = [
     "ends_of",
     "executions",
     "lockstep",
+    "pairs_of",
     "rollout_of",
     "steps_of",
     "told_of",
@@ -94,7 +95,7 @@ def rollout_of(steps: Any, feedback: Any, outputs: Sequence[str] = ()) -> Rollou
         raise InputError(f"--rollout {steps}: give a number of steps from 2 to {MOST_STEPS:,}")
     if not feedback:
         raise InputError("--rollout needs the state: --feedback OUTPUT=INPUT, for every state that the model has")
-    pairs = [pair for text in feedback for pair in _pairs(text, outputs)]
+    pairs = [pair for text in feedback for pair in pairs_of(text, outputs)]
     states = [state for _, state in pairs]
     for state in states:
         if states.count(state) > 1:
@@ -102,7 +103,8 @@ def rollout_of(steps: Any, feedback: Any, outputs: Sequence[str] = ()) -> Rollou
     return Rollout(steps, tuple(pairs))
 
 
-def _pairs(text: str, outputs: Sequence[str]) -> list[tuple[str, str]]:
+def pairs_of(text: str, outputs: Sequence[str]) -> list[tuple[str, str]]:
+    """Outputs and the inputs that take them."""
     parts = [part.strip() for part in text.split("=")]
     if len(parts) != 2 or not all(parts) or {part.count("*") for part in parts} not in ({0}, {1}):
         raise InputError(
