@@ -6,7 +6,7 @@ The runtime's own kernel, given a weight that it may not order for itself, makes
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -23,7 +23,7 @@ from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.model.weights import DerivedTensor, Making, Part, convert_weight, stored_tensor
 from halfwise.precision.rewrite import Weight
 
-__all__ = ["UnpackedTensor", "unpacked_weight", "with_unpacked"]
+__all__ = ["UnpackedTensor", "plain_product", "unpacked_weight", "with_unpacked"]
 
 Array = NDArray[Any]
 
@@ -83,9 +83,7 @@ _Key = tuple[ir.TensorProtocol, Format | None, ir.TensorProtocol | None, _Layout
 _MADE: WeakKeyDictionary[ir.TensorProtocol, WeakValueDictionary[_Key, UnpackedTensor]] = WeakKeyDictionary()
 
 
-def with_unpacked(
-    proto: onnx.ModelProto, weights: Sequence[Weight]
-) -> tuple[onnx.ModelProto, tuple[Weight, ...]]:
+def with_unpacked(proto: onnx.ModelProto, weights: Sequence[Weight]) -> tuple[onnx.ModelProto, tuple[Weight, ...]]:
     """The model with plain products in their place, and the weights that it takes."""
     known = {weight.name: weight for weight in weights}
     found = {
@@ -132,6 +130,21 @@ def unpacked_weight(node: onnx.NodeProto, weights: Mapping[str, Weight]) -> Unpa
     if found is None:
         found = made[key] = UnpackedTensor(packed, factors, middles, at)
     return found
+
+
+def plain_product(proto: onnx.ModelProto, weights: Mapping[str, Weight]) -> tuple[onnx.ModelProto, Weight] | None:
+    """The model of one such node as a product of rows and a weight that lies the other way, and that weight."""
+    (node, *stores), found = proto.graph.node, unpacked_weight(proto.graph.node[0], weights)
+    if found is None or len(node.input) > 5:
+        return None
+    made = onnx.ModelProto()
+    made.CopyFrom(proto)
+    table = _name(node.output[0])
+    del made.graph.node[:], made.graph.input[1:]
+    made.graph.node.append(helper.make_node("Gemm", [node.input[0], table], node.output, transB=1))
+    made.graph.node.extend(stores)
+    made.graph.input.append(helper.make_tensor_value_info(table, onnx.TensorProto.FLOAT, None))
+    return made, Weight(table, found, Format.FP32)
 
 
 def _plain(node: onnx.NodeProto, known: bool) -> Iterator[onnx.NodeProto]:

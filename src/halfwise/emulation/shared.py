@@ -58,8 +58,8 @@ class Recipe:
             size = sum(array.nbytes for array in held.values())
             return Session(proto, held, lean=size > _PACKED, threads=MANY if size > _LARGE else FEW, device=self.device)
         known = {} if known is None else known
-        proto, weights = with_unpacked(self.proto, self.weights) if self.device == "cpu" else (self.proto, self.weights)
-        return StreamedSession(proto, weights, self.values, self.rounded, known, walked, self.device, kept)
+        plain = with_unpacked(self.proto, self.weights) if self.device == "cpu" else (self.proto, self.weights)
+        return StreamedSession(*plain, self.values, self.rounded, known, walked, self.device, kept)
 
 
 class Pending(Protocol):

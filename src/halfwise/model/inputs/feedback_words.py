@@ -16,7 +16,7 @@ def feedback_words(rollout: Rollout, outputs: Sequence[str]) -> tuple[str, ...]:
     left, found = dict.fromkeys(rollout.feedback), list[str]()
     for pair in rollout.feedback:
         if pair in left:
-            texts = {"=".join(pair): (pair,)}
+            texts: dict[str, tuple[tuple[str, str], ...]] = {"=".join(pair): (pair,)}
             for text in _with_star(*pair):
                 named = pairs_of(text, outputs)
                 if pair in named and left.keys() >= set(named):
