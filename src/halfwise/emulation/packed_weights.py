@@ -23,7 +23,7 @@ from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.model.weights import DerivedTensor, Making, Part, convert_weight, stored_tensor
 from halfwise.precision.rewrite import Weight
 
-__all__ = ["UnpackedTensor", "plain_product", "unpacked_weight", "with_unpacked"]
+__all__ = ["UnpackedTensor", "has_packed", "plain_product", "unpacked_weight", "with_unpacked"]
 
 Array = NDArray[Any]
 
@@ -81,6 +81,11 @@ class UnpackedTensor(DerivedTensor):
 
 _Key = tuple[ir.TensorProtocol, Format | None, ir.TensorProtocol | None, _Layout]
 _MADE: WeakKeyDictionary[ir.TensorProtocol, WeakValueDictionary[_Key, UnpackedTensor]] = WeakKeyDictionary()
+
+
+def has_packed(proto: onnx.ModelProto) -> bool:
+    """Whether a kernel is far slower where it may not order its weights."""
+    return any(node.op_type == "MatMulNBits" and node.domain == DOMAIN for node in proto.graph.node)
 
 
 def with_unpacked(proto: onnx.ModelProto, weights: Sequence[Weight]) -> tuple[onnx.ModelProto, tuple[Weight, ...]]:

@@ -149,11 +149,11 @@ class Stepper:
             found = _of_table(node, compiled, assignment, store)
             if found is not None:
                 return {node.outputs[0]: found}
-        feeds, lent = {}, self._lent if self.emulator.streams(assignment.sites.model) else None
-        if lent is not None and node.op_type == "MatMulNBits" and compiled.device == "cpu":
+        if node.op_type == "MatMulNBits" and self.emulator.device == "cpu":
             unpacked = self._of_packed(node, compiled, store, changed or {})
             if unpacked is not None:
                 return {compiled.outputs[0]: unpacked}
+        feeds, lent = {}, self._lent if self.emulator.streams(assignment.sites.model) else None
         turned = _turned(node, compiled, store, changed or {})
         for name, value, fmt in compiled.reads if turned is None else compiled.reads[:-1]:
             if changed is not None and value in changed:
@@ -180,16 +180,18 @@ class Stepper:
             return None
         session, weight = plain
         taken = [each.as_read(value, changed[value], fmt) if changed else each.read(value, fmt) for each in together]
-        table = self._lent.to(node, weight)
-        rows = rows_of(taken, table.shape[1])
+        columns, width = weight.tensor.shape.numpy()
+        rows, weights = rows_of(taken, width), self.emulator.weights
         if rows is None:
             return None
+        tables = weights.parts(weight) if weights.has_parts(weight) else [self._lent.to(node, weight)]
 
         def run(each: Array, part: Array) -> Array:
             return session.run({session.input_names[0]: each, weight.name: part})[compiled.names[0]]
 
-        for each, given, made in zip(together, taken, results_of_rows(rows, len(table), [table], run), strict=True):
-            each.ahead[node] = made.reshape(*given.shape[:-1], len(table))
+        found = results_of_rows(rows, columns, tables, run)
+        for each, given, made in zip(together, taken, found, strict=True):
+            each.ahead[node] = made.reshape(*given.shape[:-1], columns)
         return store.ahead.pop(node)
 
     def _plain(self, node: ir.Node, compiled: _Compiled, assignment: Assignment) -> tuple[Session, Weight] | None:
