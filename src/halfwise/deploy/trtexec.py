@@ -10,6 +10,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Builder, Span, Target, Typing
+from halfwise.core.wording import listed
 from halfwise.deploy.layer_names import shadowed_names
 from halfwise.deploy.trtexec_grammar import (
     LAYOUTS,
@@ -54,11 +55,9 @@ class InputShape:
     optimum: tuple[int, ...]
     maximum: tuple[int, ...]
 
-    def __str__(self) -> str:
-        least, usual, most = ("x".join(map(str, shape)) for shape in (self.minimum, self.optimum, self.maximum))
-        if least == most:
-            return f"{self.name} is pinned to {most}"
-        return f"{self.name} goes from {least} to {most}, tuned for {usual}"
+    @property
+    def limits(self) -> tuple[tuple[int, ...], ...]:
+        return self.minimum, self.optimum, self.maximum
 
 
 @dataclass(frozen=True)
@@ -274,7 +273,17 @@ def _shape_options(request: TrtexecRequest) -> list[str]:
 
 
 def _limits(shapes: Sequence[InputShape]) -> str:
-    return "; ".join(map(str, shapes))
+    names: dict[tuple[tuple[int, ...], ...], list[str]] = {}  # a cache has as many inputs as layers, all alike
+    for shape in shapes:
+        names.setdefault(shape.limits, []).append(shape.name)
+    return "; ".join(f"{listed(alike, quote=str)} {_limited(len(alike), *limits)}" for limits, alike in names.items())
+
+
+def _limited(count: int, *limits: tuple[int, ...]) -> str:
+    least, usual, most = ("x".join(map(str, shape)) for shape in limits)
+    if least == most:
+        return f"{'is' if count == 1 else 'are'} pinned to {most}"
+    return f"{'goes' if count == 1 else 'go'} from {least} to {most}, tuned for {usual}"
 
 
 def _check(argv: Sequence[str], request: TrtexecRequest, span: Span) -> None:
