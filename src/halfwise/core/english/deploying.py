@@ -18,7 +18,7 @@ DEPLOYING = {
         "{subject} does not read operators of ONNX Runtime's own, so they are written in ONNX's: {ops:plain}."
     ),
     NoteKind.STANDARD_NOT_READ: (
-        "{subject} does not read {ops:plain} in the model's form, so products with constants are written instead."
+        "{subject} does not read {ops:plain} in the model's form, so nodes that compute the same are written instead."
     ),
     NoteKind.STANDARD_OVERFLOWS: (
         "{subject} overflows in {ops:plain}, which its parser writes without taking the maximum out first. Steps that "

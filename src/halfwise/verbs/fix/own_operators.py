@@ -15,6 +15,7 @@ from halfwise.core.wording import listed
 from halfwise.model.contrib.decompose import WRITTEN, is_own
 from halfwise.model.contrib.kernels import narrow_kernel
 from halfwise.model.contrib.schemas import BLOCKED_DOMAIN, is_known
+from halfwise.model.contrib.steps_images import is_tensorflows_nearest
 from halfwise.model.contrib.writer import dims_of, whole
 from halfwise.model.float_weights import first_unread, with_float_weights
 from halfwise.model.model import Model
@@ -86,6 +87,8 @@ def _forms(node: ir.Node) -> Iterator[str]:
     yield node.op_type
     if node.op_type == "Resize" and whole(node, "antialias"):
         yield "Resize with antialias"
+    if node.op_type == "Resize" and is_tensorflows_nearest(node):
+        yield "Resize to TensorFlow's nearest place"
     if node.op_type == "STFT" and (dims_of(node, 0) or (1,))[-1] == 2:
         yield "STFT of complex numbers"
 
