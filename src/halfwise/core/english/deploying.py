@@ -32,6 +32,10 @@ DEPLOYING = {
         "{subject} reads only tensors quantised to {types:plain} with zero points of 0, unlike those of node {node!r}. "
         "Its build ends there: quantise again, symmetric, to INT8."
     ),
+    NoteKind.INTEGERS_NOT_READ: (
+        "{subject} does not read {op} (node {node!r}), which computes with quantised integers. Its build ends there: "
+        "quantise as QuantFormat.QDQ, symmetric, to INT8, or give the model before quantisation."
+    ),
     NoteKind.QUANTISED_STORED: (
         "{subject} does not read weights quantised like that of node {node!r}. Stored as floats, which takes more "
         "memory: {count:many weight}. Symmetric INT8 or INT4 stays small."

@@ -6,7 +6,7 @@ import time
 
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
-from halfwise.model.families import QUANTISERS
+from halfwise.model.families import INTEGER_ARITHMETIC, QUANTISERS
 from halfwise.model.inputs.rollout import executions
 from halfwise.model.model import Model
 from halfwise.verbs.fix.budget import budget_notes
@@ -62,7 +62,10 @@ def _notes(prepared: Prepared, delivery: Delivery, runs: float) -> tuple[Note, .
     if judged.measured.promise is not None and judged.measured.promise.carried:
         told = tuple(note for note in told if note.kind is not NoteKind.QUANTISERS_NEAR)
     model = prepared.request.model
-    if NoteKind.QUANTISED_NOT_READ in kinds:  # which says how to quantise: no operator is to be replaced
+    if kinds & {
+        NoteKind.QUANTISED_NOT_READ,
+        NoteKind.INTEGERS_NOT_READ,
+    }:  # which say how: no operator is to be replaced
         told = tuple(note for note in told if not _refuses_quantisers(note, model))
     return tuple(dict.fromkeys(told))
 
@@ -71,4 +74,4 @@ def _refuses_quantisers(note: Note, model: Model) -> bool:
     if note.kind is not NoteKind.OPERATORS_REFUSED:
         return False
     nodes = (model.node_by_name.get(name) for name in note.values["nodes"])
-    return all(node is not None and node.op_type in QUANTISERS for node in nodes)
+    return all(node is not None and node.op_type in QUANTISERS | INTEGER_ARITHMETIC for node in nodes)
