@@ -180,6 +180,8 @@ def test_a_model_that_another_compiler_refuses_is_a_note_with_its_reason(tmp_pat
     error = only(result.notes, NoteKind.NOT_PROVEN).values["error"]
     assert "refuses the typed model" in error
     assert "Det" in error
+    assert list(only(result.notes, NoteKind.PARSER_REFUSES).values["nodes"]) == ["determinant"]
+    assert result.standing.rank == "caution"  # it has the same parser
 
 
 @needs_rtx

@@ -123,6 +123,7 @@ class NoteKind(Enum):
     BUILT_WITH_MORE = "built-with-more"
     OPERATORS_REFUSED = "operators-refused"
     REFUSED_WHOLE = "refused-whole"
+    PARSER_REFUSES = "parser-refuses"
     PRODUCT_ALONE = "product-alone"
     PRODUCT_FORCED = "product-forced"
     JOINING_MISSES = "joining-misses"

@@ -62,16 +62,15 @@ def _notes(prepared: Prepared, delivery: Delivery, runs: float) -> tuple[Note, .
     if judged.measured.promise is not None and judged.measured.promise.carried:
         told = tuple(note for note in told if note.kind is not NoteKind.QUANTISERS_NEAR)
     model = prepared.request.model
-    if kinds & {
-        NoteKind.QUANTISED_NOT_READ,
-        NoteKind.INTEGERS_NOT_READ,
-    }:  # which say how: no operator is to be replaced
+    if kinds & {NoteKind.QUANTISED_NOT_READ, NoteKind.INTEGERS_NOT_READ}:  # no operator is to be replaced then
         told = tuple(note for note in told if not _refuses_quantisers(note, model))
+    if NoteKind.NOT_WRITTEN_OUT in kinds:
+        told = tuple(note for note in told if note.kind is not NoteKind.PARSER_REFUSES)
     return tuple(dict.fromkeys(told))
 
 
 def _refuses_quantisers(note: Note, model: Model) -> bool:
-    if note.kind is not NoteKind.OPERATORS_REFUSED:
+    if note.kind not in (NoteKind.OPERATORS_REFUSED, NoteKind.PARSER_REFUSES):
         return False
     nodes = (model.node_by_name.get(name) for name in note.values["nodes"])
     return all(node is not None and node.op_type in QUANTISERS | INTEGER_ARITHMETIC for node in nodes)
