@@ -74,6 +74,8 @@ _WARNINGS = frozenset(
         NoteKind.RULE_FAILED,
         NoteKind.NOT_COMPILED,
         NoteKind.NOT_PROVEN,
+        NoteKind.OPERATORS_REFUSED,
+        NoteKind.REFUSED_WHOLE,
         NoteKind.NOT_WRITTEN_OUT,
         NoteKind.QUANTISED_NOT_READ,
         NoteKind.INTEGERS_NOT_READ,
