@@ -22,6 +22,7 @@ from halfwise.model.model import load
 from halfwise.precision.decision import Decision
 from halfwise.precision.sites import Sites
 from halfwise.report.fix import show_fix
+from halfwise.report.markdown import fix_markdown
 from halfwise.report.terminal import Terminal
 from halfwise.verbs.fix.fix import fix
 from tests.models.build import model, node, value
@@ -180,6 +181,8 @@ def test_a_model_that_another_compiler_refuses_is_a_note_with_its_reason(tmp_pat
     error = only(result.notes, NoteKind.NOT_PROVEN).values["error"]
     assert "refuses the typed model" in error
     assert "Det" in error
+    assert list(only(result.notes, NoteKind.PARSER_REFUSES).values["nodes"]) == ["determinant"]
+    assert result.standing.rank == "caution"  # it has the same parser
 
 
 @needs_rtx
@@ -198,7 +201,11 @@ def test_a_model_that_the_targets_own_compiler_refuses_is_a_no(
     terminal = Terminal()
     show_fix(terminal, result)
     terminal.flush()
-    says(capsys.readouterr().out, "but the model")
+    shown = capsys.readouterr().out
+    says(shown, "but the model")
+    says(shown, "No choice")
+    assert shown.count("refuses the typed model") == 1 and "halfwise trace" not in shown
+    assert "cause:" not in fix_markdown(result)  # no rounding is
 
 
 @needs_rtx

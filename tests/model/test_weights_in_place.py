@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from halfwise.core.errors import InputError
-from halfwise.model import proto_file
+from halfwise.core.protobuf_wire import Bytes, Field, fields
+from halfwise.model import proto_file, weights_in_place
 from halfwise.model.model import Model, load
 from halfwise.model.weights_in_place import without_weights
 
@@ -198,6 +199,26 @@ def test_content_that_does_not_fit_is_refused_as_in_a_small_file(change: dict[st
     with pytest.raises(InputError) as there:
         load(model)
     assert str(here.value).partition(": ")[2] == str(there.value).partition(": ")[2]
+
+
+def test_the_lists_of_trees_are_not_read_number_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Millions of fields, none of which holds a weight."""
+    proto = _model(_weight())
+    lists: dict[str, Any] = {"ints": range(50_000), "floats": [0.5] * 50_000, "texts": ["BRANCH_LEQ"] * 50_000}
+    proto.graph.node.append(helper.make_node("Trees", ["x"], ["t"], domain="acme", **lists))
+    read = 0
+
+    def counted(data: Bytes, start: int, end: int) -> Iterator[Field]:
+        nonlocal read
+        for each in fields(data, start, end):
+            read += 1
+            yield each
+
+    monkeypatch.setattr(weights_in_place, "fields", counted)
+    light = without_weights(memoryview(proto.SerializeToString()), "m")
+    assert light is not None and read < 200
+    made = onnx.load_from_string(light)
+    assert made.graph.node[-1] == proto.graph.node[-1] and made.graph.initializer[0].external_data
 
 
 @given(st.data())

@@ -219,6 +219,25 @@ def test_an_antialiased_resize(mode: str, place: str, sizes: tuple[int, int]) ->
     near(answer(made, {"x": x}), Session(proto).run({"x": x})["y"], 8.0)
 
 
+@pytest.mark.parametrize("size", [3, 5, 6, 7, 11, 13, 24, 40])
+def test_a_nearest_resize_as_keras_writes_it(size: int) -> None:
+    """TensorFlow's: output i reads the place that holds the middle of i, floor((i + 1/2) length / size)."""
+    x = drawn(2, 3, 12, 8)
+    options = {"coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": "floor"}
+    proto = model(
+        [node("Resize", "x - scales", "y", mode="nearest", **options)],
+        [value("x", shape=("batch", 3, "height", "width"))],
+        [value("y", shape=("batch", 3, "tall", "wide"))],
+        [weight("scales", np.array([1, 1, size / 12, 2], np.float32))],
+        opset=13,
+    )
+    made = lowered(load(proto), lambda each: each.op_type == "Resize").model
+    (found,) = (each.attributes["coordinate_transformation_mode"].value for each in made.nodes)
+    rows = [(2 * place + 1) * 12 // (2 * size) for place in range(size)]
+    expected = x[:, :, rows][..., np.arange(16) // 2]
+    assert found == "half_pixel" and np.array_equal(answer(made, {"x": x}), expected)
+
+
 def test_a_resize_to_sizes_that_are_computed_from_the_batch() -> None:
     """As exporters write it for any batch."""
     x = drawn(2, 3, 16, 12)

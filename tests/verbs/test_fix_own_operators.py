@@ -28,7 +28,7 @@ from tests.model.test_contrib import CASES, IDS, RUNNING, session
 from tests.models.build import model, node, value, weight
 from tests.models.contrib_cases import DOMAIN, Case
 from tests.support.deployed import needs_rtx
-from tests.support.messages import kinds
+from tests.support.messages import kinds, only
 from tests.support.says import Says
 
 Array = NDArray[Any]
@@ -264,6 +264,59 @@ def test_a_quantiser_that_is_refused_is_to_be_quantised_otherwise_not_replaced()
     told = kinds(fix(requantised(np.int8(5)), feeds, target="rtx-1.7").notes)
     assert NoteKind.QUANTISED_NOT_READ in told and NoteKind.NOT_PROVEN in told
     assert NoteKind.OPERATORS_REFUSED not in told
+
+
+def of_trees() -> onnx.ModelProto:
+    """As skl2onnx writes a scaler in front of a network."""
+    made = helper.make_node("Scaler", ["x"], ["s"], "scaler", domain="ai.onnx.ml", offset=[0.5], scale=[2.0])
+    proto = model([made, node("Tanh", "s", "y")], [value("x")], [value("y")], [])
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    return proto
+
+
+def of_dynamic_steps() -> onnx.ModelProto:
+    ends = "x w r b none h c ws wz rs rz"
+    made = helper.make_node("DynamicQuantizeLSTM", ends.split(), ["y"], "lstm", domain=DOMAIN, hidden_size=4)
+    proto = model([made], [value(name) for name in ends.split()], [value("y")], [])
+    proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    return proto
+
+
+@pytest.mark.parametrize("proto", [of_trees(), of_dynamic_steps()], ids=["scaler", "dynamic quantisation"])
+def test_what_only_onnx_runtime_runs_is_refused_with_what_its_writer_does_otherwise(
+    proto: onnx.ModelProto, says: Says
+) -> None:
+    for target in ("trt-10.9", "rtx-1.7"):
+        with says.raises(InputError):
+            read_by(Target.parse(target), load(proto))
+    read, notes = read_by(Target.parse("ort-cuda"), load(proto))
+    assert len(read.nodes) == len(proto.graph.node) and not notes
+
+
+def of_integers(op: str) -> onnx.ModelProto:
+    """As quantize_dynamic writes a product, and quantize_static in the form of QOperator."""
+    stored = {"s": np.float32(0.1), "z": np.int8(0), "w": np.ones((4, 4), np.int8)}
+    nodes = [node("QuantizeLinear", "x s z", "q"), node("QLinearMatMul", "q s z w s z s z", "p")]
+    nodes += [node("DequantizeLinear", "p s z", "y")]
+    if op == "DynamicQuantizeLinear":
+        nodes = [node(op, "x", "q s z"), node("MatMulInteger", "q w z", "p"), node("Cast", "p", "c", to=1)]
+        nodes += [node("Mul", "c s", "y")]
+        stored = {"w": stored["w"]}
+    weights = [weight(name, held) for name, held in stored.items()]
+    return model(nodes, [value("x", shape=(2, 4))], [value("y", shape=(2, 4))], weights)
+
+
+@needs_rtx
+@pytest.mark.parametrize("op", ["DynamicQuantizeLinear", "QLinearMatMul"])
+def test_a_model_that_computes_with_integers_is_no_yes_for_tensorrt(op: str) -> None:
+    feeds = [{"x": np.random.default_rng(seed).uniform(1, 8, (2, 4)).astype(np.float32)} for seed in range(4)]
+    for target, rank in (("trt-10.9", "caution"), ("rtx-1.7", "missed")):
+        result = fix(of_integers(op), feeds, target=target, tolerance="2%")
+        assert result.met and result.standing.rank == rank
+        assert not {NoteKind.OPERATORS_REFUSED, NoteKind.PARSER_REFUSES} & set(kinds(result.notes))
+        told = only(result.notes, NoteKind.INTEGERS_NOT_READ)
+        assert told.values["op"] == op and told.severity == "warning"  # it is seen beside another caution
+    assert NoteKind.INTEGERS_NOT_READ not in kinds(fix(of_integers(op), feeds, target="ort-cuda").notes)
 
 
 def test_sums_of_quantised_tensors_are_refused_with_the_other_form_of_quantisation(says: Says) -> None:

@@ -141,6 +141,26 @@ def resized() -> onnx.ModelProto:
     )
 
 
+def upsampled() -> onnx.ModelProto:
+    """Keras' UpSampling2D as tf2onnx writes it."""
+    options = {"coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": "floor"}
+    return model(
+        [node("Resize", "x - scales", "s", mode="nearest", **options), node("Tanh", "s", "y")],
+        [value("x", shape=("batch", 3, "height", "width"))],
+        [value("y", shape=("batch", 3, "tall", "wide"))],
+        [weight("scales", np.array([1, 1, 2, 2], np.float32))],
+        opset=17,
+    )
+
+
+@pytest.mark.parametrize(("target", "expected"), [("onnx", False), ("ort-cuda", False), ("trt-10.9", True)])
+def test_who_does_not_read_the_nearest_place_as_keras_writes_it(target: str, expected: bool) -> None:
+    read, notes = read_by(Target.parse(target), load(upsampled()))
+    mode = read.nodes[0].attributes["coordinate_transformation_mode"].value
+    assert (mode == "half_pixel") is expected
+    assert [note.kind for note in notes] == [NoteKind.STANDARD_NOT_READ] * expected
+
+
 @needs_rtx
 @pytest.mark.parametrize(
     ("proto", "shape"),
@@ -151,8 +171,9 @@ def resized() -> onnx.ModelProto:
         (filtered(), (2, 8, 33)),
         (laid(), (2, 27, 16)),
         (resized(), (1, 3, 16, 12)),
+        (upsampled(), (1, 3, 8, 6)),
     ],
-    ids=["transform", "loud transform", "frames", "filters", "columns", "resize"],
+    ids=["transform", "loud transform", "frames", "filters", "columns", "resize", "upsampling"],
 )
 def test_tensorrt_rtx_builds_it(proto: onnx.ModelProto, shape: tuple[int, ...], tmp_path: Path) -> None:
     result = fix(proto, feeds(*shape), target="rtx-1.7", out=tmp_path)

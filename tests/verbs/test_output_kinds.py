@@ -294,6 +294,13 @@ def advised(model: onnx.ModelProto, output: str) -> list[str]:
     return list(told.values["advice"])
 
 
+@pytest.mark.parametrize("shape", [("batch", 1), (8,), ()])
+def test_of_a_number_for_each_input_only_the_user_knows_how_wrong_it_may_be(shape: tuple[int | str, ...]) -> None:
+    """As regressors have it: it is no box, mask, text, sound or picture."""
+    made = build([node("Identity", "x", "price")], [value("x", shape=shape)], [value("price", shape=shape)], [])
+    assert advised(made, "price") == ["PKG.MOD:FN"]
+
+
 @pytest.mark.parametrize(("scores", "known"), [((1, 9), True), ((1, 9, 20), True), ((1, 8), False)])
 def test_boxes_are_known_by_the_scores_beside_them(scores: tuple[int, ...], known: bool) -> None:
     nodes = [node("Identity", "x", "boxes"), node("Identity", "s", "scores")]

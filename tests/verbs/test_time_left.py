@@ -73,6 +73,22 @@ def test_once_an_answer_is_found_it_counts_down() -> None:
     assert [_seconds(text) for text in said] == [51, 26, 21, 19, 49]
 
 
+def test_a_check_that_turns_out_longer_is_told_with_the_step_that_makes_it_so() -> None:
+    now, said, counter = [0.0], list[str](), RunCounter(40)
+    notify = _following(said, Course(counter, 2, check=4.0), now)
+    counter.add(8)
+    counter.found()
+    now[0] = 8.0
+    notify("verifying")
+    before = _seconds(said[-1])
+    counter.check_more(20)  # ten passes of two seconds
+    notify("running inputs near those given")
+    assert _seconds(said[-1]) >= before + 10
+    counter.search()
+    counter.check_more(20)  # nothing is checked any more
+    assert counter.found_at is None
+
+
 def test_of_an_answer_that_is_hoped_for_it_is_known_what_it_takes() -> None:
     """Five passes of 2 s, the check of 4 and the end, 6.5; and a search again where it was not one."""
     now, said, counter = [0.0], list[str](), RunCounter(40)

@@ -74,11 +74,15 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The compiler's own reason for refusing a model; node and operator are empty where it names none."""
+    """The compiler's own reason for refusing a model; node and operator are empty where it names none.
+
+    `unknown`: it knows the operator in no form.
+    """
 
     node: str
     operator: str
     message: str
+    unknown: bool = False
 
     def __str__(self) -> str:
         if not self.node and not self.operator:

@@ -151,13 +151,16 @@ def compile_and_adjust(
     time_limit_s: float = TIME_LIMIT_S,
     forced: Collection[str] = (),
     own: bool = False,
+    reads: Collection[str] = (),
+    title: str = "",
 ) -> Compiled:
     """Compile and audit; where the compiler undoes the decision, add FP32 nodes, and keep them if the audit says so.
     Where it does not build it at all and is the target's `own`, add those with which it does.
 
     `suspects`: parts of the names of fused attention kernels to keep out. `forced`: nodes that stay in FP16 whatever
     the compiler makes of it, since the user says so. `holds` tells whether the tolerance is kept;
-    None: the decision is to stay as it is. Never raises for what the compiler makes of a model: a note says it.
+    None: the decision is to stay as it is. `title`: of a target with the same parser; `reads`: operators that it may
+    read beyond that. Never raises for what the compiler makes of a model: a note says it.
     """
     from halfwise.compiler import rtx
     from halfwise.compiler.build import BuildError, profiles_from_samples
@@ -173,9 +176,17 @@ def compile_and_adjust(
         except HalfwiseError as error:
             note = Note.of(NoteKind.NOT_PROVEN, error=_told(error, scratch))
             result = Compiled(Adjustment(decision).noting(note), None, error=_told(error, scratch))
+            if not own and isinstance(error, BuildError):
+                result = _unread(result, error, reads, title)
             searched = own and holds is not None
             return _unbuilt(result, compiler, error, searched) if isinstance(error, BuildError) else result
     return replace(result, compiler=compiler.version, builds=compiler.builds, seconds=compiler.seconds)
+
+
+def _unread(result: Compiled, error: BuildError, reads: Collection[str], title: str) -> Compiled:
+    """With the nodes that the target does not read either."""
+    nodes = [each.node for each in error.refusals if each.node and each.unknown and each.operator not in reads]
+    return result.noting(Note.of(NoteKind.PARSER_REFUSES, title, nodes=nodes)) if nodes else result
 
 
 def _unbuilt(result: Compiled, compiler: Compiler, error: BuildError, searched: bool) -> Compiled:

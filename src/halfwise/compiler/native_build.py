@@ -262,13 +262,18 @@ def _notes(can: Capabilities, request: BuildRequest) -> tuple[str, ...]:
     return ("built for the GPU of this machine; the engine was not run",)
 
 
+_NEVER = "false"  # the condition on which it reads an operator
+_PLUGINS = "checkFallbackPluginImporter"  # where it looks for those that are not ONNX's
+
+
 def _refusals(parser: Any, can: Capabilities, last: tuple[str, str] = ("", "")) -> tuple[Refusal, ...]:
     """`last`: the node that the parser read last, and its operator; some errors name their importer only."""
     found = []
     for index in range(parser.num_errors):
         error = parser.get_error(index)
         message = clean_message(str(error.desc()))
-        if message in ("", "false"):
+        unknown = message == _NEVER or error.func() == _PLUGINS
+        if message in ("", _NEVER):
             message = f"not supported ({str(error.code()).rpartition('.')[2]})"
         number = int(error.node())
         if error.func() == "importInput":  # which reports the tensor as its file
@@ -277,7 +282,7 @@ def _refusals(parser: Any, can: Capabilities, last: tuple[str, str] = ("", "")) 
             found.append(Refusal(*last, message))
         elif can.named_parser_errors:
             node = error.node_name()
-            found.append(Refusal(node, error.node_operator(), message.removeprefix(f"{node}: ")))
+            found.append(Refusal(node, error.node_operator(), message.removeprefix(f"{node}: "), unknown))
         else:
             found.append(Refusal("", "", message if number < 0 else f"node number {number}: {message}"))
     return tuple(dict.fromkeys(found))

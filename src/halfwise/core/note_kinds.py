@@ -123,6 +123,7 @@ class NoteKind(Enum):
     BUILT_WITH_MORE = "built-with-more"
     OPERATORS_REFUSED = "operators-refused"
     REFUSED_WHOLE = "refused-whole"
+    PARSER_REFUSES = "parser-refuses"
     PRODUCT_ALONE = "product-alone"
     PRODUCT_FORCED = "product-forced"
     JOINING_MISSES = "joining-misses"
@@ -256,6 +257,7 @@ class NoteKind(Enum):
     STANDARD_NOT_READ, STANDARD_OVERFLOWS = "standard-not-read", "standard-overflows"
     NOT_WRITTEN_OUT = "not-written-out"
     QUANTISED_NOT_READ, QUANTISED_STORED = "quantised-not-read", "quantised-stored"
+    INTEGERS_NOT_READ = "integers-not-read"
     OWN_WITHOUT_KERNEL = "own-without-kernel"
     OWN_WIDE_ON_CPU = "own-wide-on-cpu"
     # Why a node cannot narrow

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import LazyLoader
 from types import ModuleType
 from typing import Any
@@ -26,6 +26,10 @@ _TOLD = {
     "OPENBLAS_NUM_THREADS": "1",  # the last bits of NumPy's products hang on how many there are
     "ORT_DISABLE_TELEMETRY": "1",  # it complains where it has no home to write to
 }
+
+
+# Beside a model nobody reads them: of an attribute that is deprecated, one for each time the model is loaded.
+_RUNTIME, _ERRORS = "onnxruntime", 3
 
 
 class _Later:
@@ -47,9 +51,28 @@ def put_off() -> None:
     tell_libraries()
 
 
+class _Quiet:
+    """ONNX Runtime logs errors only, from where it is loaded on."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None, /
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name == _RUNTIME else None
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _QuietLoader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+class _QuietLoader(SourceFileLoader):
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        module.set_default_logger_severity(_ERRORS)
+
+
 def tell_libraries() -> None:
     """How to behave, before they are loaded; for a process that runs nothing of others, and those that it starts."""
     os.environ.update(_TOLD)
+    sys.meta_path.insert(0, _Quiet())
 
 
 class Later(ModuleType):

@@ -21,6 +21,7 @@ _TENSOR, _BODY, _BODIES = 5, 6, 11
 _RAW, _EXTERNAL, _LOCATION = 9, 13, 14
 _DESCRIBES = frozenset((1, 2, 8, 12, 16))  # sizes, type, name, documentation, metadata
 _IS_EXTERNAL = b"\x01"
+_LISTS = frozenset(varint(20 << 3) + varint(kind) for kind in (6, 7, 8))  # the type: FLOATS, INTS or STRINGS
 
 _Rewrite = Callable[[Field, int], bytes | None]  # a message, and how many it lies in
 
@@ -56,7 +57,16 @@ class _Rewriting:
         within: dict[int, _Rewrite] = {_BODY: self._graph, _BODIES: self._graph}
         if kinds == [b"Constant"]:
             within = {_TENSOR: self._tensor}
-        return self._rewritten(node, depth, {_ATTRIBUTE: lambda each, depth: self._rewritten(each, depth, within)})
+
+        def attribute(each: Field, depth: int) -> bytes | None:
+            return None if self._is_list(each) else self._rewritten(each, depth, within)
+
+        return self._rewritten(node, depth, {_ATTRIBUTE: attribute})
+
+    def _is_list(self, attribute: Field) -> bool:
+        """Whether it ends with its type, as all libraries write it, and that is one of numbers or texts: of trees these
+        are millions of fields."""
+        return self._bytes(max(attribute.content, attribute.end - 3), attribute.end) in _LISTS
 
     def _rewritten(self, message: Field, depth: int, within: dict[int, _Rewrite]) -> bytes | None:
         """A message with its large fields of these numbers rewritten; None where none of them is."""

@@ -85,6 +85,8 @@ def way_out(result: FixResult, command: str = "") -> WayOut:
         cause = f"Input {alone.name!r} in FP16 causes {number(alone.ratio)} times the allowed error by itself."
         return WayOut(cause, _again(result, command, "Keep inputs and outputs in FP32", "--io-types", "fp32"))
     noted = {note.kind: note for note in result.notes}
+    if result.met and result.refusal:  # no number says more about it, and a note says what to do
+        return WayOut(result.refusal, None, noted.get(NoteKind.NOT_PROVEN))
     if told := noted.get(NoteKind.FORCED_MISSES):
         return WayOut(say(told), _again(result, command, "Search without --force", less=("--force",)), told)
     if (

@@ -142,6 +142,8 @@ def _worth(result: FixResult) -> list[str]:
     if result.good:
         return [f"- ⚠️ {prose(why)}"] if (why := caution(result)) else []
     out = way_out(result)
+    if out.cause == result.refusal:  # told above
+        return []
     return [f"- cause: {prose(out.cause)}", *([f"- next: {code(out.step.command, 1000)}"] if out.step else [])]
 
 

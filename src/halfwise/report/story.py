@@ -24,6 +24,7 @@ __all__ = ["Range", "Story", "tell"]
 _LIMIT = Format.FP16.max
 _LEAST = Format.FP16.smallest_subnormal
 _STEPS = 12  # that an infinity is followed
+_JUST = 1.05  # times the allowed error: what two digits do not tell from it
 
 _DOES = {
     "Add": "adds {}",
@@ -179,6 +180,8 @@ def _measured(planned: PlannedNode, ratio: float | None) -> str:
         return "Not tested individually." if planned.why is Reason.UNPROVEN else _sentence(planned.measured)
     if math.isinf(ratio):
         return "Measured: reverted to FP16 by itself, the outputs are not finite, or of another shape."
+    if 1 < ratio < _JUST:
+        return "Measured: reverted to FP16 by itself, the error is just above the allowed one."
     if ratio > 1:
         return f"Measured: reverted to FP16 by itself, the error is {factor(ratio)} the allowed one."
     words = ", too near for unseen inputs" if ratio >= NEAR else "; with others reverted, too, it is too large"

@@ -85,6 +85,11 @@ class RunCounter:
         """An answer, which is still to be checked."""
         self.found_at, self.hoped_at = self.samples, None
 
+    def check_more(self, samples: float) -> None:
+        """Its check takes so many executions more than was foreseen."""
+        if self.found_at is not None:
+            self.found_at += samples
+
     def search(self) -> None:
         """It was not good enough."""
         self.found_at = None

@@ -19,6 +19,10 @@ COMPILER = {
     NoteKind.OPERATORS_REFUSED: (
         "No choice of precisions helps: replace {nodes:list} in the export, end the model before it, or add a plugin."
     ),
+    NoteKind.PARSER_REFUSES: (
+        "{subject} does not read {nodes:list} either, except with a plugin: replace such nodes in the export, or end "
+        "the model before them."
+    ),
     NoteKind.REFUSED_WHOLE: "No choice of precisions helps: the compiler refuses the model all in FP32, too.",
     NoteKind.PRODUCT_ALONE: (
         "The compiler reverts {subject!r}, which stands alone in FP32, to FP16, and no neighbour can join it."

@@ -18,7 +18,7 @@ DEPLOYING = {
         "{subject} does not read operators of ONNX Runtime's own, so they are written in ONNX's: {ops:plain}."
     ),
     NoteKind.STANDARD_NOT_READ: (
-        "{subject} does not read {ops:plain} in the model's form, so products with constants are written instead."
+        "{subject} does not read {ops:plain} in the model's form, so nodes that compute the same are written instead."
     ),
     NoteKind.STANDARD_OVERFLOWS: (
         "{subject} overflows in {ops:plain}, which its parser writes without taking the maximum out first. Steps that "
@@ -31,6 +31,10 @@ DEPLOYING = {
     NoteKind.QUANTISED_NOT_READ: (
         "{subject} reads only tensors quantised to {types:plain} with zero points of 0, unlike those of node {node!r}. "
         "Its build ends there: quantise again, symmetric, to INT8."
+    ),
+    NoteKind.INTEGERS_NOT_READ: (
+        "{subject} does not read {op} (node {node!r}), which computes with quantised integers. Its build ends there: "
+        "quantise as QuantFormat.QDQ, symmetric, to INT8, or give the model before quantisation."
     ),
     NoteKind.QUANTISED_STORED: (
         "{subject} does not read weights quantised like that of node {node!r}. Stored as floats, which takes more "

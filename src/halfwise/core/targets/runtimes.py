@@ -18,7 +18,9 @@ STRICT_PROFILE = "strict"  # the profile that rounds every stored tensor and fus
 # By the parser's release notes; RTX 1.7 refuses all others and all zero points but 0.
 _QUANTISED = {"INT8": "", "UINT8": "", "FLOAT8E4M3FN": "9.0", "INT4": "10.0"}
 # As the parser of RTX 1.7 answered, which is TensorRT's; its release notes name none of them either.
-_UNREAD = frozenset({"Col2Im", "Resize with antialias", "STFT of complex numbers"})
+_UNREAD = frozenset(
+    {"Col2Im", "Resize with antialias", "Resize to TensorFlow's nearest place", "STFT of complex numbers"}
+)
 
 
 def _tensorrt_cautions(typing: Typing, span: Span | None, gpu: Gpu | None) -> Iterator[Note]:

@@ -34,7 +34,10 @@ class TensorRT(PlainTarget):
 
     def compiler(self, target: Target) -> Compile | None:
         """TensorRT-RTX, which needs no GPU; it is strongly typed only."""
-        return partial(compile_and_adjust, own=compiles_itself(target)) if target.typing is Typing.STRONG else None
+        if target.typing is not Typing.STRONG:
+            return None
+        reads = target.runtime.reads_since
+        return partial(compile_and_adjust, own=compiles_itself(target), reads=reads, title=target.title)
 
     def deploy(self, handover: Handover) -> DeployFiles:
         return deploy(handover)

@@ -1,4 +1,5 @@
-"""Operators on images that have a linear form: Col2Im as a transposed convolution, antialiased Resize as products."""
+"""Operators on images in other forms: Col2Im as a transposed convolution, antialiased Resize as products, Resize to
+TensorFlow's nearest place with its middle elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import onnx_ir as ir
 
 from halfwise.model.contrib.writer import LARGEST, StepWriter, dims_of, is_fp32, shaped, stored, whole
 
-__all__ = ["IMAGES"]
+__all__ = ["IMAGES", "is_tensorflows_nearest"]
 
 _SCALES, _SIZES = 2, 3  # the slots
 
@@ -46,7 +47,24 @@ def _col2im(write: StepWriter, inputs: Sequence[str]) -> Mapping[int, str] | Non
     return {0: shaped(write, laid, -1, dims[1] // places, *image)}
 
 
+def is_tensorflows_nearest(node: ir.Node) -> bool:
+    """Whether a Resize reads the place that holds the middle of each output: floor((i + 1/2) / scale)."""
+    text = {name: each.value for name, each in node.attributes.items()}
+    modes = text.get("mode", "nearest"), text.get("coordinate_transformation_mode"), text.get("nearest_mode")
+    return modes == ("nearest", "tf_half_pixel_for_nn", "floor")
+
+
 def _resize(write: StepWriter, inputs: Sequence[str]) -> Mapping[int, str] | None:
+    """TensorFlow's nearest place in the form that others have: floor(x) = floor((x - 1/2) + 1/2). Antialiased, see
+    below."""
+    if not is_tensorflows_nearest(write.node):
+        return _antialiased(write, inputs)
+    kept = {name: each.value for name, each in write.node.attributes.items()}
+    changed = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
+    return {0: write.op("Resize", *inputs, **{**kept, **changed})}
+
+
+def _antialiased(write: StepWriter, inputs: Sequence[str]) -> Mapping[int, str] | None:
     """Along each of the last two axes a product with what the operator makes of a unit matrix, for others to compute
     once."""
     node, dims = write.node, dims_of(write.node, 0)

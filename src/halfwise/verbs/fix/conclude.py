@@ -6,7 +6,7 @@ import time
 
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
-from halfwise.model.families import QUANTISERS
+from halfwise.model.families import INTEGER_ARITHMETIC, QUANTISERS
 from halfwise.model.inputs.rollout import executions
 from halfwise.model.model import Model
 from halfwise.verbs.fix.budget import budget_notes
@@ -62,13 +62,15 @@ def _notes(prepared: Prepared, delivery: Delivery, runs: float) -> tuple[Note, .
     if judged.measured.promise is not None and judged.measured.promise.carried:
         told = tuple(note for note in told if note.kind is not NoteKind.QUANTISERS_NEAR)
     model = prepared.request.model
-    if NoteKind.QUANTISED_NOT_READ in kinds:  # which says how to quantise: no operator is to be replaced
+    if kinds & {NoteKind.QUANTISED_NOT_READ, NoteKind.INTEGERS_NOT_READ}:  # no operator is to be replaced then
         told = tuple(note for note in told if not _refuses_quantisers(note, model))
+    if NoteKind.NOT_WRITTEN_OUT in kinds:
+        told = tuple(note for note in told if note.kind is not NoteKind.PARSER_REFUSES)
     return tuple(dict.fromkeys(told))
 
 
 def _refuses_quantisers(note: Note, model: Model) -> bool:
-    if note.kind is not NoteKind.OPERATORS_REFUSED:
+    if note.kind not in (NoteKind.OPERATORS_REFUSED, NoteKind.PARSER_REFUSES):
         return False
     nodes = (model.node_by_name.get(name) for name in note.values["nodes"])
-    return all(node is not None and node.op_type in QUANTISERS for node in nodes)
+    return all(node is not None and node.op_type in QUANTISERS | INTEGER_ARITHMETIC for node in nodes)

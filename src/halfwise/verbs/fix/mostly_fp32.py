@@ -22,6 +22,7 @@ _HELPS = {
     Reading.SELECTED_FROM: ("boxes", "keypoints"),
 }
 _CHOSEN = (Reading.CHOICES, Reading.COUNTED)
+_NUMBERS = ("PKG.MOD:FN",)  # only its user knows how wrong a number may be
 _ANY = ("boxes", "mask", "logits", "text", "audio", "image", "embedding")
 
 
@@ -44,7 +45,7 @@ def mostly_fp32(
     reading = next((kind.reading for kind in tolerance.kinds if kind.output == output), Reading.VALUES)
     value = next((each for each in model.graph.outputs if each.name == output), None)
     known = _of_choices(value) if reading in _CHOSEN else _HELPS.get(reading) or _by_classes(value)
-    advice = known or _by_places(model, output) or _ANY
+    advice = known or _by_places(model, output) or (_NUMBERS if _is_numbers(value) else _ANY)
     return (Note.of(NoteKind.MOST_FOR_MEASURE, output, share=arithmetic.kept, advice=advice),)
 
 
@@ -63,6 +64,12 @@ def _by_classes(value: ir.Value | None) -> tuple[str, ...]:
     if axis == -1:
         return ("logits",) if len(shape) == 2 else ("text", "logits")
     return ("mask",) if axis == -3 else ()
+
+
+def _is_numbers(value: ir.Value | None) -> bool:
+    """One for each input, or for all."""
+    shape = None if value is None else value.shape
+    return shape is not None and (len(shape) < 2 or (len(shape) == 2 and shape[-1] == 1))
 
 
 def _by_places(model: Model, output: str) -> tuple[str, ...]:

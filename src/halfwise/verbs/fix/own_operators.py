@@ -3,7 +3,7 @@ some of ONNX's are written out, biases and other constants are stored as it read
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
@@ -15,7 +15,9 @@ from halfwise.core.wording import listed
 from halfwise.model.contrib.decompose import WRITTEN, is_own
 from halfwise.model.contrib.kernels import narrow_kernel
 from halfwise.model.contrib.schemas import BLOCKED_DOMAIN, is_known
+from halfwise.model.contrib.steps_images import is_tensorflows_nearest
 from halfwise.model.contrib.writer import dims_of, whole
+from halfwise.model.families import INTEGER_ARITHMETIC
 from halfwise.model.float_weights import first_unread, with_float_weights
 from halfwise.model.model import Model
 from halfwise.repair.block_weights import PACKED, with_block_weights
@@ -25,6 +27,8 @@ from halfwise.repair.lower import lowered
 from halfwise.repair.needed_constants import with_needed_constants
 
 __all__ = ["read_by"]
+
+_TRADITIONAL = "ai.onnx.ml"  # trees, scalers and the like, of which TensorRT has no plugins
 
 
 def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
@@ -37,6 +41,8 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
         return found.model, (note,) if found.written else ()
 
     def unread(node: ir.Node) -> bool:
+        if node.domain == _TRADITIONAL:
+            return True
         return is_own(node) and node.op_type not in reads and (not node.domain or is_known(node.op_type, node.domain))
 
     packed = with_block_weights(model, _block_types(target), target.runtime.negative_scales)
@@ -44,12 +50,9 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
     if found.left:
         nodes = [model.node_by_name[name] for name in found.left if name in model.node_by_name]
         ops = list(dict.fromkeys(node.op_type for node in nodes))
-        instead = "export the model without ONNX Runtime's optimizer and onnxruntime-genai"
-        if ops and all(op.startswith("QLinear") or op == "QGemm" for op in ops):
-            instead = "quantise it as QuantFormat.QDQ, not QOperator"
         raise InputError(
             f"{target.title} does not read {listed(ops, 4, str)} (node {found.left[0]!r}), which only ONNX Runtime "
-            f"has: {instead}, or use --target ort-cuda"
+            f"has: {_instead(nodes)}, or use --target ort-cuda"
         )
     written = list(dict.fromkeys((*packed.written, *found.written)))
     notes = [Note.of(NoteKind.OWN_NOT_READ, target.title, ops=written)] if written else []
@@ -59,6 +62,18 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
     model, told = _standard_read_by(target, found.model)
     model, stored = _quantised_read_by(target, model)
     return model, (*notes, *told, *stored)
+
+
+def _instead(nodes: Sequence[ir.Node]) -> str:
+    """What to give instead of a model with these nodes, by who writes them."""
+    ops = [node.op_type for node in nodes]
+    if ops and all(op.startswith("QLinear") or op == "QGemm" for op in ops):
+        return "quantise it as QuantFormat.QDQ, not QOperator"
+    if any(node.domain == _TRADITIONAL for node in nodes):
+        return "give the part of the model without it (onnx.utils.extract_model)"
+    if any(op.startswith("DynamicQuantize") for op in ops):
+        return "give the model before quantize_dynamic"
+    return "export the model without ONNX Runtime's optimizer and onnxruntime-genai"
 
 
 def _standard_read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
@@ -86,6 +101,8 @@ def _forms(node: ir.Node) -> Iterator[str]:
     yield node.op_type
     if node.op_type == "Resize" and whole(node, "antialias"):
         yield "Resize with antialias"
+    if node.op_type == "Resize" and is_tensorflows_nearest(node):
+        yield "Resize to TensorFlow's nearest place"
     if node.op_type == "STFT" and (dims_of(node, 0) or (1,))[-1] == 2:
         yield "STFT of complex numbers"
 
@@ -95,6 +112,8 @@ def _quantised_read_by(target: Target, model: Model) -> tuple[Model, tuple[Note,
     types = target.runtime.quantised_types(target.span)
     if types is None:
         return model, ()
+    if (node := next((node for node in model.nodes if node.op_type in INTEGER_ARITHMETIC), None)) is not None:
+        return model, (Note.of(NoteKind.INTEGERS_NOT_READ, target.title, node=node.name, op=node.op_type),)
     model = with_integer_weights(model, types)
     model = with_centred_blocks(model, _block_types(target), target.runtime.negative_scales)
     found = with_float_weights(model, types, target.runtime.negative_scales)

@@ -93,6 +93,8 @@ def _inputs(
     """The ratios of inputs near those given. Of large inputs few are held at a time."""
     given = in_order(decided.samples)
     missing = _missing(given)
+    prepared.context.counter.check_more(missing * (2 + len(prepared.context.also)))
+    prepared.request.notify("running inputs near those given")
     sources = [given[index % len(given)] for index in range(missing)]
     for start in range(0, missing, JUDGED):
         apart = prepared.context.apart()

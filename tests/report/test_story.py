@@ -1,0 +1,21 @@
+"""Why a node stays in FP32, in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from halfwise.report.story import tell
+from halfwise.verbs.fix.fix import fix
+from tests.models.zoo import SHAPES
+
+
+@pytest.mark.parametrize(
+    ("ratio", "told"), [(1.004, "just above the allowed one"), (1.06, "1.1 times the allowed one")]
+)
+def test_an_error_at_the_allowed_one_is_not_told_as_1_time(ratio: float, told: str) -> None:
+    zoo = SHAPES["large_coordinates"]()
+    result = fix(zoo.model, zoo.inputs, tolerance=[f"*:rel_l2<={zoo.tolerance}"], repairs=("none",))
+    planned = replace(result.plan.nodes[0], numbers={**result.plan.nodes[0].numbers, "error_without": ratio})
+    assert tell(planned, None, {}).measured.endswith(f"the error is {told}.")
