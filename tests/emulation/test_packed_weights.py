@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.core.formats import Format
-from halfwise.emulation.emulate import Emulator
-from halfwise.emulation.packed_weights import UnpackedTensor, unpacked_weight
+from halfwise.emulation.emulate import Emulator, emulate
+from halfwise.emulation.packed_weights import UnpackedTensor, dequantised_weight, unpacked_weight
 from halfwise.emulation.stepper import Stepper
 from halfwise.emulation.store import Store
 from halfwise.emulation.streamed import StreamedSession
+from halfwise.emulation.weights import RoundedWeights
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import Weight
@@ -68,7 +69,9 @@ def kernel(model: onnx.ModelProto, output: str, x: Array) -> Array:
     asked = onnx.ModelProto()
     asked.CopyFrom(model)
     asked.graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, None))
-    session = ort.InferenceSession(asked.SerializeToString(), providers=["CPUExecutionProvider"])
+    options = ort.SessionOptions()  # optimised, it multiplies in INT8
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(asked.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return np.asarray(session.run([output], {"x": x})[0])
 
 
@@ -153,3 +156,101 @@ def test_node_by_node_it_is_the_same_and_a_changed_input_is_heeded(bias: bool, s
     other = 2 * feeds[0]["x"]
     (found,) = stepper.run(node, assignment, stores[0], {value: other}).values()
     np.testing.assert_allclose(found, kernel(model, "p", other), rtol=2e-5, atol=1e-4)
+
+
+def dequantised(kind: int, axis: int, *, zeros: bool, block: int = 32) -> onnx.ModelProto:
+    """Rows by a table in blocks, turned where these lie along its rows."""
+    rng, dtype = np.random.default_rng(kind + axis), helper.tensor_dtype_to_np_dtype(kind)
+    signed = kind in (TensorProto.INT4, TensorProto.INT8)
+    bits = 4 if kind in (TensorProto.INT4, TensorProto.UINT4) else 8
+    low, high = (-(1 << (bits - 1)), 1 << (bits - 1)) if signed else (0, 1 << bits)
+    shape = (N, K) if axis == 1 else (K, N)
+    scales = tuple(size // block if at == axis else size for at, size in enumerate(shape))
+    held = [
+        numpy_helper.from_array(rng.integers(low, high, shape).astype(dtype), "q"),
+        numpy_helper.from_array(rng.normal(0.0, 0.01, scales).astype(np.float32), "s"),
+    ]
+    if zeros:
+        held.append(numpy_helper.from_array(rng.integers(low, high, scales).astype(dtype), "z"))
+    nodes = [
+        helper.make_node("DequantizeLinear", [each.name for each in held], ["w"], "table", axis=axis, block_size=block),
+        *([helper.make_node("Transpose", ["w"], ["t"], "turned", perm=[1, 0])] if axis == 1 else []),
+        helper.make_node("MatMul", ["x", "t" if axis == 1 else "w"], ["p"], "product"),
+        helper.make_node("Sigmoid", ["p"], ["y"], "sigmoid"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "rows", K])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "rows", N])],
+        held,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+KINDS = [TensorProto.INT4, TensorProto.UINT4, TensorProto.INT8, TensorProto.UINT8]
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_in_blocks_is_what_the_kernel_makes_of_it(kind: int, axis: int, zeros: bool) -> None:
+    model = dequantised(kind, axis, zeros=zeros)
+    held = load(model).graph.initializers.items()
+    weights = {name: Weight(name, value.const_value, None) for name, value in held if value.const_value is not None}
+    found = dequantised_weight(model.graph.node[0], weights)
+    assert found is not None
+    wanted = kernel(model, "w", np.zeros((1, 1, K), np.float32))
+    np.testing.assert_array_equal(found.numpy(), wanted)
+    assert np.abs(wanted).max() <= found.most
+    make, part = found.begin(), (slice(3, 70), slice(5, 130))
+    into = np.full(wanted[part].shape, np.nan, np.float32)
+    make(part, into)
+    np.testing.assert_array_equal(into, wanted[part])
+    places = np.array([[7, -1], [7, 0]])
+    np.testing.assert_array_equal(RoundedWeights().picked(Weight("w", found, Format.FP32), places), wanted[places])
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize(("kind", "axis"), [(TensorProto.INT4, 0), (TensorProto.UINT4, 1), (TensorProto.INT8, 1)])
+def test_a_large_model_with_tables_in_blocks_gives_what_the_whole_gives(
+    kind: int, axis: int, narrow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, feeds = dequantised(kind, axis, zeros=True), inputs(3, 1, 7)
+    sites = Sites(load(model))
+    assignment = Assignment.all_narrow(sites) if narrow else Assignment(sites, {})
+    whole = Emulator().session(assignment)
+    assert not isinstance(whole, StreamedSession)
+    wanted = list(whole.answers(feeds))
+    monkeypatch.setattr("halfwise.emulation.emulate.LARGE_BYTES", 0)
+    emulator = Emulator()
+    found = emulator.session(assignment)
+    assert isinstance(found, StreamedSession)
+    written = emulator.write(assignment)
+    assert not any(tensor.raw_data for tensor in written.proto.graph.initializer)  # of 4 bits, they lie apart
+    for given, right in zip(found.answers(feeds), wanted, strict=True):
+        assert not isinstance(given, Exception) and not isinstance(right, Exception)
+        apart = np.linalg.norm(given["y"] - right["y"]) / np.linalg.norm(right["y"])
+        assert apart < (2e-5 if narrow else 1e-6)  # sums in another order are rounded otherwise here and there
+    stepper, beside = Stepper(Emulator()), list[Store]()
+    stores = [Store(stepper.emulator, assignment, feed, beside) for feed in feeds]
+    table, *_ = assignment.sites.model.nodes
+    tables = [next(iter(stepper.run(table, assignment, store).values())) for store in stores]
+    assert tables[0] is tables[1] is tables[2]
+    if narrow:
+        scales = numpy_helper.to_array(model.graph.initializer[1]).astype(np.float16).astype(np.float32)
+        model.graph.initializer[1].CopyFrom(numpy_helper.from_array(scales, "s"))
+    dense = kernel(model, "w", feeds[0]["x"])
+    np.testing.assert_array_equal(tables[0], dense.astype(np.float16).astype(np.float32) if narrow else dense)
+
+
+def test_what_has_one_scale_for_all_is_held_by_the_model(streams: None) -> None:
+    model = dequantised(TensorProto.INT4, 0, zeros=False)
+    del model.graph.node[0].attribute[:]
+    model.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.float32(0.02), "s"))
+    feeds = inputs(2)
+    (found,) = Emulator().session(Assignment(Sites(load(model)), {})).answers(feeds)
+    assert not isinstance(found, Exception)
+    np.testing.assert_allclose(found["y"], kernel(model, "y", feeds[0]["x"]), rtol=2e-3, atol=1e-5)
+    whole = emulate(Assignment(Sites(load(model)), {}))
+    assert whole.graph.initializer[0].raw_data or whole.graph.initializer[0].int32_data

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.formats import Format, format_of_dtype, format_of_type, round_to
 from halfwise.emulation.arena import shrink
+from halfwise.emulation.four_bits import has_four_bits, with_four_bits
 from halfwise.emulation.given_weights import declared_weight
 from halfwise.emulation.kept_sessions import KeptSessions
 from halfwise.emulation.kept_walks import KeptWalks, identity_of
@@ -57,6 +58,7 @@ class EmulationWriter:
     inside: dict[ir.Node, onnx.NodeProto] = field(default_factory=dict)  # nodes that run as part of another's kernel
     unstored: set[str] = field(default_factory=set)  # names of tensors that no kernel stores
     spelled: dict[Weight, SpelledWeight] = field(default_factory=dict)  # small weights, as they were written before
+    large: bool = False  # too large to hold weights of 4 bits, which no session is given by memory
 
     def tensor_type(self, native: int, fmt: Format) -> int:
         return _FLOAT
@@ -152,6 +154,9 @@ class EmulationWriter:
         if main and not small and (weight.fmt is not None or numeric):
             kind = weight.tensor.dtype.value if weight.fmt is None else _FLOAT
             return SpelledWeight(declared_weight(weight.name, kind, weight.tensor.shape.numpy()), weight)
+        if main and not small and self.large and has_four_bits(weight):
+            kind = weight.tensor.dtype.value
+            return SpelledWeight(declared_weight(weight.name, kind, weight.tensor.shape.numpy()), weight)
         if not small:
             return _whole(weight)
         if weight not in self.spelled:
@@ -246,7 +251,8 @@ class Emulator:
 
     def _write(self, assignment: Assignment) -> Rewritten:
         assignment = _as_reverted(assignment, self.profile.reverted)
-        written = rewrite(assignment, EmulationWriter(self.profile, spelled=self._spelled))
+        large = self.streams(assignment.sites.model)
+        written = rewrite(assignment, EmulationWriter(self.profile, spelled=self._spelled, large=large))
         written.proto.ir_version = RUNTIME_IR_VERSION
         _hand_out(assignment.sites.model, written.proto.graph)
         if self.profile.fusion:
@@ -295,13 +301,14 @@ def _as_reverted(assignment: Assignment, nodes: frozenset[str]) -> Assignment:
 def emulate(assignment: Assignment, profile: Profile = STRICT) -> onnx.ModelProto:
     """The emulation as one self-contained FP32 model that any runtime can run; meant for models of moderate size."""
     written = Emulator(profile).write(assignment)  # no other is handed out the same
-    pending = {w.name: w for w in written.weights}
-    for tensor in written.proto.graph.initializer:
+    proto, weights = with_four_bits(written.proto, written.weights)
+    pending = {w.name: w for w in weights}
+    for tensor in proto.graph.initializer:
         if tensor.name in pending:
             tensor.ClearField("data_location")
             tensor.ClearField("external_data")
             tensor.raw_data = np.ascontiguousarray(_widen_weight(pending[tensor.name])).tobytes()
-    return written.proto
+    return proto
 
 
 def widen_feeds(feeds: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,22 +4,43 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.put_off import Later
+from halfwise.model.weights import whole_tensor
+from halfwise.precision.rewrite import Weight
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 else:
     ort = Later("onnxruntime")
 
-__all__ = ["FOUR_BITS", "array_of", "value_of"]
+__all__ = ["FOUR_BITS", "array_of", "has_four_bits", "value_of", "with_four_bits"]
 
 FOUR_BITS = {"tensor(int4)": onnx.TensorProto.INT4, "tensor(uint4)": onnx.TensorProto.UINT4}
+
+
+def has_four_bits(weight: Weight) -> bool:
+    return weight.fmt is None and weight.tensor.dtype in (ir.DataType.INT4, ir.DataType.UINT4)
+
+
+def with_four_bits(proto: onnx.ModelProto, weights: Sequence[Weight]) -> tuple[onnx.ModelProto, tuple[Weight, ...]]:
+    """The model with the contents of such weights, and the others."""
+    within = {weight.name: weight for weight in weights if has_four_bits(weight)}
+    if not within:
+        return proto, tuple(weights)
+    made = onnx.ModelProto()
+    made.CopyFrom(proto)
+    for tensor in made.graph.initializer:
+        if tensor.name in within:
+            tensor.CopyFrom(whole_tensor(tensor.name, within[tensor.name].tensor))
+    return made, tuple(weight for weight in weights if weight.name not in within)
 
 
 def value_of(array: NDArray[Any], onnx_type: int) -> ort.OrtValue:

@@ -114,7 +114,7 @@ def identity_of(model: bytes, weights: Iterable[ir.TensorProtocol], feed: Mappin
             if path not in files:
                 files[path] = _file(Path(path).resolve())
             known.update(repr((*files[path], tensor.offset, tensor.length)).encode())
-        elif isinstance(tensor, ir.LazyTensor) or tensor.nbytes > _READ:
+        elif tensor.dtype.bitwidth >= 8 and (isinstance(tensor, ir.LazyTensor) or tensor.nbytes > _READ):
             return ""
         else:
             known.update(tensor.tobytes())

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import onnx
 from numpy.typing import NDArray
 
+from halfwise.emulation.four_bits import with_four_bits
 from halfwise.emulation.kept_walks import KeptWalks
 from halfwise.emulation.ort import FEW, MANY, Answer, AnySession, Device, Session
 from halfwise.emulation.packed_weights import has_packed, with_unpacked
@@ -53,14 +54,14 @@ class Recipe:
         kept: KeptWalks | None = None,
     ) -> AnySession:
         if self.values is None:
-            picked, weights = with_picked(self.proto, self.weights, self.rounded)
+            picked, weights = with_picked(*with_four_bits(self.proto, self.weights), self.rounded)
             proto, held = with_turned(picked, weights, self.rounded)
             size = sum(array.nbytes for array in held.values())
             lean = size > _PACKED and not has_packed(proto)
             return Session(proto, held, lean=lean, threads=MANY if size > _LARGE else FEW, device=self.device)
         known = {} if known is None else known
         plain = with_unpacked(self.proto, self.weights) if self.device == "cpu" else (self.proto, self.weights)
-        return StreamedSession(*plain, self.values, self.rounded, known, walked, self.device, kept)
+        return StreamedSession(*with_four_bits(*plain), self.values, self.rounded, known, walked, self.device, kept)
 
 
 class Pending(Protocol):

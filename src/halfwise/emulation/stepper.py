@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from halfwise.core.counting import Counts
 from halfwise.core.errors import InputError
 from halfwise.core.fast_casts import rounded
 from halfwise.core.formats import Format
+from halfwise.emulation.as_in_model import as_in_model
 from halfwise.emulation.body_ranges import OLDEST_OPSET, observed
 from halfwise.emulation.branches import branch_taken, handed_out, is_walked
 from halfwise.emulation.declared import declared
@@ -32,9 +32,10 @@ from halfwise.emulation.large_tables import (
 from halfwise.emulation.late_constants import constants_late
 from halfwise.emulation.lent_weights import LentWeights
 from halfwise.emulation.ort import FEW, MANY, RUNTIME_IR_VERSION, Device, Session
-from halfwise.emulation.packed_weights import plain_product
+from halfwise.emulation.packed_weights import dequantised_weight, plain_product
 from halfwise.emulation.row_products import results_of_rows, rows_of
 from halfwise.emulation.store import Store, is_large
+from halfwise.emulation.weights import Room
 from halfwise.model.bodies import bodies_of, nodes_in
 from halfwise.model.families import PRODUCTS, RECURRENT
 from halfwise.model.model import Model
@@ -48,6 +49,7 @@ Array = NDArray[Any]
 Read = tuple[str, ir.Value, Format | None]
 
 # Operators whose work is worth several threads.
+_PACKED = {"DequantizeLinear", "MatMulNBits"}
 _HEAVY = PRODUCTS | RECURRENT | BODIES | {"Attention", "Einsum", "MatMulNBits"}
 
 
@@ -149,7 +151,7 @@ class Stepper:
             found = _of_table(node, compiled, assignment, store)
             if found is not None:
                 return {node.outputs[0]: found}
-        if node.op_type == "MatMulNBits" and self.emulator.device == "cpu":
+        if node.op_type in _PACKED and self.emulator.device == "cpu":
             unpacked = self._of_packed(node, compiled, store, changed or {})
             if unpacked is not None:
                 return {compiled.outputs[0]: unpacked}
@@ -161,7 +163,7 @@ class Stepper:
                 feeds[name] = changed[value] if stored or fmt is None else rounded(changed[value], fmt)
             else:
                 feeds[name] = store.taken(value, fmt, node, compiled.device, lent)
-        with _as_in_model(node, {name: value for name, value, _ in compiled.reads}):
+        with as_in_model(node, {name: value for name, value, _ in compiled.reads}):
             if turned is not None:
                 return {compiled.outputs[0]: self._of_turned(node, store, compiled, feeds, turned)}
             if lent is not None and changed is None and _made_for_all(node, compiled, store, feeds):
@@ -173,16 +175,17 @@ class Stepper:
         self, node: ir.Node, compiled: _Compiled, store: Store, changed: Mapping[ir.Value, Array]
     ) -> Array | None:
         """A product with packed weights, made for all that go beside a store; None where the runtime's kernel does."""
+        if node.op_type == "DequantizeLinear":
+            return None if changed else self._dequantised(node, compiled, store)
         (_, value, fmt), *_ = compiled.reads
         plain = self._plain(node, compiled, store.assignment)
         together = store.beside if len(store.beside) > 1 and not changed else (store,)
         if plain is None or changed.keys() - {value} or any(value not in each for each in together):
             return None
-        session, weight = plain
+        (session, weight), weights = plain, self.emulator.weights
         taken = [each.as_read(value, changed[value], fmt) if changed else each.read(value, fmt) for each in together]
         columns, width = weight.tensor.shape.numpy()
-        rows, weights = rows_of(taken, width), self.emulator.weights
-        if rows is None:
+        if (rows := rows_of(taken, width)) is None:
             return None
         tables = weights.parts(weight) if weights.has_parts(weight) else [self._lent.to(node, weight)]
 
@@ -194,14 +197,20 @@ class Stepper:
             each.ahead[node] = made.reshape(*given.shape[:-1], columns)
         return store.ahead.pop(node)
 
+    def _dequantised(self, node: ir.Node, compiled: _Compiled, store: Store) -> Array | None:
+        """Of a table in blocks, once for all that go beside a store."""
+        unit, fmt = self._unit(node, store.assignment)[1], store.assignment.stored(node.outputs[0])
+        found = dequantised_weight(unit.nodes[0], _weights(compiled))
+        if found is None or fmt is None or (fmt.narrow and found.most > fmt.max):
+            return None
+        made = self.emulator.weights.of(Weight("", found, fmt), room=Room())
+        for each in store.beside if len(store.beside) > 1 else (store,):
+            each.ahead[node] = made
+        return store.ahead.pop(node)
+
     def _plain(self, node: ir.Node, compiled: _Compiled, assignment: Assignment) -> tuple[Session, Weight] | None:
         """The session of that product, and its weight."""
-        weights = {
-            name: Weight(name, value.const_value, fmt)
-            for name, value, fmt in compiled.reads
-            if value.is_initializer() and value.const_value is not None
-        }
-        found = plain_product(self._unit(node, assignment)[0], weights)
+        found = plain_product(self._unit(node, assignment)[0], _weights(compiled))
         return None if found is None else (self._session(node, found[0], assignment.sites.model), found[1])
 
     def _of_turned(
@@ -267,7 +276,7 @@ class Stepper:
     def _compile(self, node: ir.Node, assignment: Assignment) -> _Compiled:
         proto_model, unit = self._unit(node, assignment)
         names = {**{name: value for name, value, _ in unit.reads}, **dict(unit.outputs)}
-        with _as_in_model(node, names):
+        with as_in_model(node, names):
             session = self._session(node, proto_model, assignment.sites.model)
         outputs = tuple(value for _, value in unit.outputs)
         names_out = tuple(name for name, _ in unit.outputs)
@@ -340,6 +349,11 @@ class Stepper:
         return store.read(value, None) if value is not None and value in store else None
 
 
+def _weights(compiled: _Compiled) -> dict[str, Weight]:
+    read = ((name, value.const_value, fmt) for name, value, fmt in compiled.reads if value.is_initializer())
+    return {name: Weight(name, tensor, fmt) for name, tensor, fmt in read if tensor is not None}
+
+
 def _made_for_all(node: ir.Node, compiled: _Compiled, store: Store, feeds: Mapping[str, Array]) -> bool:
     """Whether the product with a weight was made for all that go beside a store: it reads the weight once."""
     if len(store.beside) < 2 or node.op_type != "MatMul" or node.domain or compiled.device != "cpu":
@@ -384,17 +398,3 @@ def _turned(node: ir.Node, compiled: _Compiled, store: Store, changed: Mapping[i
         return None
     array = changed[value] if value in changed else store.read(value, None)
     return array if is_turned(array) else None
-
-
-@contextmanager
-def _as_in_model(node: ir.Node, names: Mapping[str, ir.Value]) -> Iterator[None]:
-    """What the runtime refuses is told with the node, and with the tensors' own names."""
-    try:
-        yield
-    except InputError as error:
-        text = str(error)
-        for name in sorted(names, key=len, reverse=True):
-            text = text.replace(name, names[name].name or "")
-        for own in (f"node {node.name!r} ({node.op_type}): ", f"a node without a name ({node.op_type}): "):
-            text = text.replace(own, "")  # the node stands in front
-        raise InputError(f"node {node.name!r} by itself: {text}") from error

@@ -153,7 +153,8 @@ class RoundedWeights:
 
     def picked(self, weight: Weight, indices: Array) -> Array:
         """Entries along the first axis: no other is read."""
-        found = np.asarray(stored_tensor(weight.tensor).numpy())[indices]
+        stored = stored_tensor(weight.tensor)
+        found = _rows(stored, indices) if isinstance(stored, DerivedTensor) else np.asarray(stored.numpy())[indices]
         return found if weight.fmt is None else held_in_fp32(found, weight.fmt)
 
     @staticmethod
@@ -169,6 +170,16 @@ class RoundedWeights:
         if stored not in self._largest:
             self._largest[stored] = magnitudes(stored).largest
         return self._largest[stored]
+
+
+def _rows(tensor: DerivedTensor, indices: Array) -> Array:
+    """Of a weight that is made, only these are made."""
+    (count, *others), make = tensor.shape.numpy(), tensor.begin()
+    places, back = np.unique(indices % count, return_inverse=True)
+    made = np.empty((len(places), *others), np.float32)
+    for index, place in enumerate(places.tolist()):
+        make((slice(place, place + 1),), made[index : index + 1])
+    return np.asarray(made[back.reshape(indices.shape)])
 
 
 def _even_ends(length: int, least: int) -> list[int]:

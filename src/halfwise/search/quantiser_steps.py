@@ -20,6 +20,7 @@ from onnx import helper
 from halfwise.core.evaluation import evaluate
 from halfwise.core.notes import Note, NoteKind
 from halfwise.emulation.emulate import Emulator, widen_feeds
+from halfwise.emulation.four_bits import with_four_bits
 from halfwise.emulation.ort import Session
 from halfwise.model.families import STEPS
 from halfwise.model.held_graphs import held_graphs
@@ -71,10 +72,11 @@ class Movement:
     def measured(self, by: float, draws: int = 1) -> Measured:
         """The error once what enters the quantisers moves by so much: the worst of several draws, for each input."""
         written = self.emulator.write(Assignment(self.sites, {}))
+        whole, given = with_four_bits(written.proto, written.weights)
         proto = onnx.ModelProto()
-        proto.CopyFrom(written.proto)
+        proto.CopyFrom(whole)
         _move(proto.graph, by, self.sites.model.opset(), count())
-        weights = {weight.name: self.emulator.weights.of(weight) for weight in written.weights}
+        weights = {weight.name: self.emulator.weights.of(weight) for weight in given}
         session = Session(proto, weights, device=self.emulator.device, redraw=False)
         self.counter.add(draws * len(self.feeds))
         return worst_of([self._drawn(session) for _ in range(draws)])
