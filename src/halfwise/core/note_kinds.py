@@ -369,6 +369,7 @@ class NoteKind(Enum):
     OPTION_BY_ERROR, OPTION_OF_WEIGHTS, OPTION_OF_DEVICE = "option-by-error", "option-of-weights", "option-of-device"
     OPTION_OF_OPSET, OPTION_OF_TYPES, OPTION_FITS_NONE = "option-of-opset", "option-of-types", "option-fits-none"
     CONVERTED_TO_BOTH, CONVERTED_MISSES = "converted-to-both", "converted-misses"
+    CONVERTED_IN_SHORT = "converted-in-short"
     # A job of a fleet
     JOB_NOT_GOOD = "job-not-good"
     # What to change in training

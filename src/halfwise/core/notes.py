@@ -118,6 +118,7 @@ _WARNINGS = frozenset(
         NoteKind.MODULE_IS_FORGIVING,
         NoteKind.HALF_FAILS,
         NoteKind.CONVERTED_MISSES,
+        NoteKind.CONVERTED_IN_SHORT,
     }
 )
 
