@@ -99,6 +99,7 @@ class NoteKind(Enum):
     OVERFLOW_HEALED = "overflow-healed"
     OVERFLOW_LEFT = "overflow-left"
     GUARD_VANISHES = "guard-vanishes"
+    LOOP_MAY_NOT_END = "loop-may-not-end"
     EMULATOR_AGREES, NOT_RANKED = "emulator-agrees", "not-ranked"
     DELIVERED_NOT_RUN = "delivered-not-run"
     WEIGHTS_TOO_LARGE, NO_CPU_KERNEL, CPU_MAY_CRASH = "weights-too-large", "no-cpu-kernel", "cpu-may-crash"

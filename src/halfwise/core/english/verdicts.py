@@ -153,6 +153,10 @@ VERDICTS = {
         "The epsilon {epsilon:number} guards {count:many {guards}} and is 0 in FP16 at {nodes:list}: an input that "
         "needs the guard gives infinity or NaN."
     ),
+    NoteKind.LOOP_MAY_NOT_END: (
+        "Numbers that FP16 rounds decide when loop {subject!r} ends, at {nodes:list}. With other inputs it may take "
+        "more passes, or never end: --keep states FP32."
+    ),
     NoteKind.EMULATOR_AGREES: (
         "The emulator finds the model within the tolerance. The backend computes something that the profile "
         "{profile!r} does not model."
