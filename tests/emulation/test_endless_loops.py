@@ -17,6 +17,7 @@ from halfwise.emulation.store import Store
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
 from halfwise.verbs.fix.delivered import LOOP_LIMIT_S, TIME_LIMIT_S, limit_s
 from tests.models.build import f32, graph, model, node, value, weight
 from tests.support.messages import kinds
@@ -71,6 +72,10 @@ def test_a_loop_that_never_ends_in_fp16_ends_without_a_result(most: int | None, 
     store = Store(emulator, narrow, feed(3000))
     steps = {each.name: array for step in Stepper(emulator).walk(store) for each, array in step.outputs.items()}
     assert np.isnan(steps["t9"]) and np.isnan(steps["v9"]).all()
+
+    typed = Sites(load(typed_proto(narrow)))
+    again = emulator.session(Assignment(typed, {})).run(feed(3000))
+    assert np.isnan(again["t9"]) and np.isnan(again["v9"]).all()
 
 
 def test_a_loop_with_a_stated_number_of_passes_is_left_as_it_is() -> None:

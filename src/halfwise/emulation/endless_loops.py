@@ -81,7 +81,7 @@ def bounded(proto: onnx.NodeProto, node: ir.Node, names: Names) -> list[onnx.Nod
     wide = {
         slot: names.value(f"{value.name}__looped")
         for slot, value in enumerate(node.outputs)
-        if value.name and native_format(value) is Format.FP32
+        if value.name and native_format(value) is not None
     }
     results = [wide.get(slot, each) for slot, each in enumerate(given)]
     del proto.output[:]
