@@ -18,6 +18,7 @@ from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
+from halfwise.report.story import tell
 from halfwise.verbs.fix.delivered import LOOP_LIMIT_S, TIME_LIMIT_S, limit_s
 from tests.models.build import f32, graph, model, node, value, weight
 from tests.support.messages import kinds
@@ -87,6 +88,16 @@ def test_a_loop_with_a_stated_number_of_passes_is_left_as_it_is() -> None:
     assert limit_s(narrow) == TIME_LIMIT_S
 
 
+def test_values_that_a_loop_does_not_hand_out_may_keep_it_from_ending() -> None:
+    made = counted(None)
+    loop = made.graph.node[0]
+    loop.output[0] = loop.output[2] = ""
+    del made.graph.output[2], made.graph.output[0]
+    sites = Sites(load(made))
+    assert Emulator().session(Assignment(sites, {})).run(feed(3000))["v9"].tolist() == [1, 1]
+    assert np.isnan(Emulator().session(Assignment.all_narrow(sites)).run(feed(3000))["v9"]).all()
+
+
 def test_only_what_the_condition_depends_on_decides() -> None:
     sites = Sites(load(counted(None)))
     (loop,) = (site.node for site in sites.all if site.op == "Loop")
@@ -101,6 +112,9 @@ def test_fix_keeps_in_fp32_what_a_loop_needs_to_end_and_tells_of_the_rest() -> N
     given = [feed(limit) for limit in (2500, 2800, 3000, 2999)]
     result = fix(counted(None), given, repairs="none")
     assert result.met and "n_t1" in result.fp32_nodes
+    grows = next(each for each in result.plan.nodes if each.name == "n_t1")
+    assert grows.because[0].kind is NoteKind.KEEPS_FROM_ENDING
+    assert "may never end" in tell(grows, result.sites.model.node_by_name["n_t1"], {}).cause
     assert (NoteKind.LOOP_MAY_NOT_END in kinds(result.notes)) == ("n_again" not in result.fp32_nodes)
     kept = fix(counted(None), given, repairs="none", keep=["name:loop", "name:n_t1", "name:n_again"])
     assert kept.met and NoteKind.LOOP_MAY_NOT_END not in kinds(kept.notes)

@@ -225,6 +225,7 @@ class NoteKind(Enum):
     WRITES_BEYOND = "writes-beyond"
     READS_BEYOND = "reads-beyond"
     BREAKS_INSIDE = "breaks-inside"
+    KEEPS_FROM_ENDING = "keeps-from-ending"
     ROUNDS_COARSELY = "rounds-coarsely"
     ROUNDS_EXPONENT = "rounds-exponent"
     ROUNDS_PHASE = "rounds-phase"

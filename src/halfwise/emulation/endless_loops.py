@@ -6,6 +6,7 @@ neither an emulation nor a GPU comes back. Here such a loop ends after `MOST` pa
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def deciding(node: ir.Node, assignment: Assignment) -> list[ir.Node]:
     if node.op_type != "Loop" or node.domain or not _is_open(node.inputs[0]):
         return []
     (body,) = bodies_of(node)
-    carried = {value: (body.outputs[1 + slot], node.outputs[slot]) for slot, value in enumerate(body.inputs[2:])}
+    carried = dict(zip(body.inputs[2:], zip_longest(body.outputs[1:], node.outputs), strict=False))
     seen, found, open_values = set[ir.Value | None](), dict[ir.Node, None](), [body.outputs[0]]
     while open_values:
         value = open_values.pop()
@@ -42,7 +43,7 @@ def deciding(node: ir.Node, assignment: Assignment) -> list[ir.Node]:
         if maker is None:
             made, handed_out = carried[value]
             open_values.append(made)
-            if assignment.stored(handed_out) not in (None, Format.FP32):
+            if handed_out is not None and assignment.stored(handed_out) not in (None, Format.FP32):
                 found[node] = None
         elif maker.graph is body:
             within = [maker, *(each for graph in bodies_of(maker) for each in nodes_in(graph))]
