@@ -88,16 +88,6 @@ def test_a_loop_with_a_stated_number_of_passes_is_left_as_it_is() -> None:
     assert limit_s(narrow) == TIME_LIMIT_S
 
 
-def test_values_that_a_loop_does_not_hand_out_may_keep_it_from_ending() -> None:
-    made = counted(None)
-    loop = made.graph.node[0]
-    loop.output[0] = loop.output[2] = ""
-    del made.graph.output[2], made.graph.output[0]
-    sites = Sites(load(made))
-    assert Emulator().session(Assignment(sites, {})).run(feed(3000))["v9"].tolist() == [1, 1]
-    assert np.isnan(Emulator().session(Assignment.all_narrow(sites)).run(feed(3000))["v9"]).all()
-
-
 def test_only_what_the_condition_depends_on_decides() -> None:
     sites = Sites(load(counted(None)))
     (loop,) = (site.node for site in sites.all if site.op == "Loop")

@@ -6,7 +6,6 @@ neither an emulation nor a GPU comes back. Here such a loop ends after `MOST` pa
 
 from __future__ import annotations
 
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ def deciding(node: ir.Node, assignment: Assignment) -> list[ir.Node]:
     if node.op_type != "Loop" or node.domain or not _is_open(node.inputs[0]):
         return []
     (body,) = bodies_of(node)
-    carried = dict(zip(body.inputs[2:], zip_longest(body.outputs[1:], node.outputs), strict=False))
+    carried = dict(zip(body.inputs[2:], zip(body.outputs[1:], node.outputs, strict=False), strict=False))
     seen, found, open_values = set[ir.Value | None](), dict[ir.Node, None](), [body.outputs[0]]
     while open_values:
         value = open_values.pop()
@@ -43,7 +42,7 @@ def deciding(node: ir.Node, assignment: Assignment) -> list[ir.Node]:
         if maker is None:
             made, handed_out = carried[value]
             open_values.append(made)
-            if handed_out is not None and assignment.stored(handed_out) not in (None, Format.FP32):
+            if assignment.stored(handed_out) not in (None, Format.FP32):
                 found[node] = None
         elif maker.graph is body:
             within = [maker, *(each for graph in bodies_of(maker) for each in nodes_in(graph))]
@@ -78,7 +77,7 @@ def bounded(proto: onnx.NodeProto, node: ir.Node, names: Names) -> list[onnx.Nod
     proto.input[0] = most
     proto.input.append(begun)
     _carry_condition(next(each.g for each in proto.attribute if each.name == "body"), carried, name("before"), after)
-    given = [*proto.output, *[""] * (carried - len(proto.output))]
+    given = list(proto.output)
     wide = {
         slot: names.value(f"{value.name}__looped")
         for slot, value in enumerate(node.outputs)
