@@ -29,7 +29,7 @@ from halfwise.model.model import load
 from halfwise.precision.sites import Sites
 from halfwise.verbs.fix.fix import fix
 
-__all__ = ["main", "parser"]
+__all__ = ["main", "parser", "sample"]
 
 HEAD = (
     "architecture", "file", "nodes", "plain FP16", "fixed", "FP32 nodes", "of them positions and shapes", "repairs",
@@ -198,7 +198,7 @@ def _row(model: Path) -> tuple[str, ...]:
     proto = onnx.load(model, load_external_data=False)
     started = time.perf_counter()
     metric = "logits" if any(output.name == "logits" for output in proto.graph.output) else None
-    found = fix(model, [_sample(proto, seed) for seed in range(6)], metric=metric)
+    found = fix(model, [sample(proto, seed) for seed in range(6)], metric=metric)
     errors = [max((metrics.rel_l2 for metrics in each.values()), default=0.0) for each in (found.fp16, found.fixed)]
     return (
         model.name,
@@ -212,8 +212,8 @@ def _row(model: Path) -> tuple[str, ...]:
     )
 
 
-def _sample(proto: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
-    """Every second one is padded at its end, and takes one step with a cache where a branch of the model does."""
+def sample(proto: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
+    """An input. Every second is padded at its end, and takes one step with a cache where a branch does."""
     rng, made = np.random.default_rng(seed), dict[str, NDArray[Any]]()
     steps = seed % 2 == 1 and any(value.name == "use_cache_branch" for value in proto.graph.input)
     for value in proto.graph.input:

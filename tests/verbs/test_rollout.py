@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
@@ -377,3 +378,18 @@ def test_the_report_draws_the_error_over_the_steps(tmp_path: Path) -> None:
     page = write_report(result, tmp_path / "report.html").read_text(encoding="utf-8")
     assert picture.fixed in page and picture.plain in page
     assert rollout_picture(fix(counter(), frames(8), tolerance="*:rel_l2<=1")) is None
+
+
+def test_the_written_model_is_run_with_the_state_that_it_gave_itself(tmp_path: Path) -> None:
+    found = fix(counter(), frames(80, 20.0), rollout=20, feedback=STATE, out=tmp_path, tolerance=0.05, io_types="fp16")
+    assert found.typed is not None and found.delivered is not None and found.delivered.verdict is not None
+    session, errors = ort.InferenceSession(str(found.typed.path)), []
+    for start in (20, 60):  # every second of the streams is held out
+        stream = frames(80, 20.0)[start : start + 20]
+        state, wanted = stream[0]["sum_in"], by_hand(stream, np.float32)
+        for frame, exact in zip(stream, wanted, strict=True):
+            given = {"x": frame["x"].astype(np.float16), "sum_in": state.astype(np.float16)}
+            state, _ = session.run(["sum_out", "y"], given)
+            errors += relative(exact[None], state.astype(np.float64)[None])
+    assert found.delivered.outputs["sum_out"].rel_l2 == pytest.approx(max(errors), rel=1e-3)
+    assert max(errors) > 3 * errors[0]

@@ -275,8 +275,26 @@ def test_of_the_first_walk_it_is_told_what_a_job_takes_at_least(says: Says) -> N
     for part in range(5):
         now[0] = 10.0 + part / 2
         tell.walked(part, 16)
-    assert [_seconds(text) for text in said if "left" in text] == [68, 57, 51, 47, 44, 41, 41, 40, 30]
+    assert [_seconds(text) for text in said if "left" in text] == [68, 44, 44, 42, 42, 40, 40, 39, 30]
     says(said)
+
+
+def test_a_walk_that_slows_down_is_told_by_its_latter_half() -> None:
+    """As a file is written: the system takes its first part into memory, and the disk the rest at its own pace."""
+    now, said, counter = [0.0], list[str](), RunCounter(40)
+    tell = _following(said, Course(counter, 4, check=0.0), now)
+    counter.add(4)
+    now[0] = 1.0
+    counter.found()
+    tell("writing")
+    behind = 5.5  # seconds, after it, where a pass takes one
+    for second in range(24):
+        now[0] = 1.0 + second
+        tell.walked(min(second, 4) * 10 + max(second - 4, 0) * 3, 100)
+    told = [_seconds(text) for text in said[9:]]
+    truth = [24 - second + behind for second in range(9, 24)]
+    assert len(told) == len(truth)
+    assert all(right / 1.3 <= left <= right * 1.3 for left, right in zip(told, truth, strict=True))
 
 
 def test_walks_that_were_kept_take_no_time(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ Native code may crash on a model, and a crash there is an answer here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,6 @@ from halfwise.backends.backend import BackendFailure
 from halfwise.backends.bf16_values import run_session
 from halfwise.backends.mapped_file import mapped
 from halfwise.backends.seeded_file import Sessions, seeded
-from halfwise.core.child.arrays import Arrays
 from halfwise.core.child.kept import ask
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.child.worker import ChildDied, ChildFailed
@@ -27,11 +28,12 @@ from halfwise.core.exhausted import no_temporary_room, ran_short
 if TYPE_CHECKING:  # the child has no use for them
     import onnx_ir as ir
 
+    from halfwise.model.inputs.feed import Feed
     from halfwise.precision.sites import Sites
 
 __all__ = ["NoKernel", "run_as_written", "serve", "typed_as"]
 
-Feed = Mapping[str, NDArray[Any]]
+Array = NDArray[Any]
 
 _NO_KERNEL = ("NOT_IMPLEMENTED", "Could not find an implementation", "pthread_create failed")
 _NUMPY = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
@@ -45,20 +47,24 @@ class NoKernel(BackendFailure):
 
 def run_as_written(
     model: Path, feeds: Sequence[Feed], time_limit_s: float, sites: Sites | None = None
-) -> tuple[dict[str, NDArray[Any]], ...]:
-    """The outputs for every sample; random nodes of the `sites` that it was written of draw what they draw in an
-    emulation.
+) -> tuple[dict[str, Array], ...]:
+    """The outputs for every sample, or step of a stream, with the state that the file itself gave; random nodes of the
+    `sites` that it was written of draw what they draw in an emulation.
 
     Raises NoKernel, or BackendFailure where it cannot be loaded or run.
     """
+    from halfwise.model.inputs.rollout import steps_of
+
     nodes = sites.model.nodes if sites is not None else ()
+    steps, rollout = steps_of(feeds)
     asked = {
         "model": str(model.resolve()),
         "random": sites is not None and sites.random is not None,
         "packed": any(map(_packed_otherwise, nodes)),
+        "rollout": None if rollout is None else asdict(rollout),
     }
     try:
-        told = ask(f"{__name__}:serve", asked, feeds, time_limit_s=time_limit_s)
+        told = ask(f"{__name__}:serve", asked, steps, time_limit_s=time_limit_s)
     except ChildDied as died:
         raise (NoKernel if died.ended.killed else BackendFailure)(f"it {died.ended.describe()}") from died
     except ChildFailed as failed:
@@ -85,14 +91,19 @@ def serve(request: Request) -> Answer:
         options.add_session_config_entry("session.disable_prepacking", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # threads that wait take no core meanwhile
     sessions = _begun(Path(request.data["model"]), options, random=request.data["random"])
-    names = [value.name for value in sessions.first.get_outputs()]
+    names, each = [value.name for value in sessions.first.get_outputs()], sessions.each()
 
-    def answers() -> Iterator[Arrays]:
-        for feed, session in zip(request.arrays, sessions.each(), strict=False):
-            given = {value.name: typed_as(feed[value.name], value.type) for value in session.get_inputs()}
-            yield dict(zip(names, map(_without_keys, run_session(session, names, given)), strict=True))
+    def run(_: int, feed: Mapping[str, Array]) -> Mapping[str, Array]:
+        session = next(each)
+        given = {value.name: typed_as(feed[value.name], value.type) for value in session.get_inputs()}
+        return dict(zip(names, map(_without_keys, run_session(session, names, given)), strict=True))
 
-    return Answer({}, answers())
+    if request.data["rollout"] is None:
+        return Answer({}, map(run, count(), request.arrays))
+    from halfwise.backends.child import rollout_asked
+    from halfwise.model.inputs.rollout import chained
+
+    return Answer({}, chained(rollout_asked(request), request.arrays, run))
 
 
 def _begun(model: Path, options: Any, *, random: bool) -> Sessions:

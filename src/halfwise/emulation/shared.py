@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from halfwise.emulation.kept_walks import KeptWalks
 from halfwise.emulation.ort import FEW, MANY, Answer, AnySession, Device, Session
+from halfwise.emulation.packed_weights import has_packed, with_unpacked
 from halfwise.emulation.picked_weights import with_picked
 from halfwise.emulation.streamed import Sessions, StreamedSession
 from halfwise.emulation.turned_weights import with_turned
@@ -55,9 +56,11 @@ class Recipe:
             picked, weights = with_picked(self.proto, self.weights, self.rounded)
             proto, held = with_turned(picked, weights, self.rounded)
             size = sum(array.nbytes for array in held.values())
-            return Session(proto, held, lean=size > _PACKED, threads=MANY if size > _LARGE else FEW, device=self.device)
+            lean = size > _PACKED and not has_packed(proto)
+            return Session(proto, held, lean=lean, threads=MANY if size > _LARGE else FEW, device=self.device)
         known = {} if known is None else known
-        return StreamedSession(self.proto, self.weights, self.values, self.rounded, known, walked, self.device, kept)
+        plain = with_unpacked(self.proto, self.weights) if self.device == "cpu" else (self.proto, self.weights)
+        return StreamedSession(*plain, self.values, self.rounded, known, walked, self.device, kept)
 
 
 class Pending(Protocol):

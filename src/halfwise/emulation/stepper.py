@@ -32,6 +32,7 @@ from halfwise.emulation.large_tables import (
 from halfwise.emulation.late_constants import constants_late
 from halfwise.emulation.lent_weights import LentWeights
 from halfwise.emulation.ort import FEW, MANY, RUNTIME_IR_VERSION, Device, Session
+from halfwise.emulation.packed_weights import plain_product
 from halfwise.emulation.row_products import results_of_rows, rows_of
 from halfwise.emulation.store import Store, is_large
 from halfwise.model.bodies import bodies_of, nodes_in
@@ -39,7 +40,7 @@ from halfwise.model.families import PRODUCTS, RECURRENT
 from halfwise.model.model import Model
 from halfwise.model.ops import BODIES
 from halfwise.precision.assignment import Assignment
-from halfwise.precision.rewrite import RewrittenUnit, rewrite_unit
+from halfwise.precision.rewrite import RewrittenUnit, Weight, rewrite_unit
 
 __all__ = ["Step", "Stepper"]
 
@@ -47,7 +48,7 @@ Array = NDArray[Any]
 Read = tuple[str, ir.Value, Format | None]
 
 # Operators whose work is worth several threads.
-_HEAVY = PRODUCTS | RECURRENT | BODIES | {"Attention", "Einsum"}
+_HEAVY = PRODUCTS | RECURRENT | BODIES | {"Attention", "Einsum", "MatMulNBits"}
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,10 @@ class Stepper:
             found = _of_table(node, compiled, assignment, store)
             if found is not None:
                 return {node.outputs[0]: found}
+        if node.op_type == "MatMulNBits" and self.emulator.device == "cpu":
+            unpacked = self._of_packed(node, compiled, store, changed or {})
+            if unpacked is not None:
+                return {compiled.outputs[0]: unpacked}
         feeds, lent = {}, self._lent if self.emulator.streams(assignment.sites.model) else None
         turned = _turned(node, compiled, store, changed or {})
         for name, value, fmt in compiled.reads if turned is None else compiled.reads[:-1]:
@@ -163,6 +168,41 @@ class Stepper:
                 return {compiled.outputs[0]: store.ahead.pop(node)}
             results = compiled.session.run(feeds, compiled.names)
         return dict(zip(compiled.outputs, results.values(), strict=True))
+
+    def _of_packed(
+        self, node: ir.Node, compiled: _Compiled, store: Store, changed: Mapping[ir.Value, Array]
+    ) -> Array | None:
+        """A product with packed weights, made for all that go beside a store; None where the runtime's kernel does."""
+        (_, value, fmt), *_ = compiled.reads
+        plain = self._plain(node, compiled, store.assignment)
+        together = store.beside if len(store.beside) > 1 and not changed else (store,)
+        if plain is None or changed.keys() - {value} or any(value not in each for each in together):
+            return None
+        session, weight = plain
+        taken = [each.as_read(value, changed[value], fmt) if changed else each.read(value, fmt) for each in together]
+        columns, width = weight.tensor.shape.numpy()
+        rows, weights = rows_of(taken, width), self.emulator.weights
+        if rows is None:
+            return None
+        tables = weights.parts(weight) if weights.has_parts(weight) else [self._lent.to(node, weight)]
+
+        def run(each: Array, part: Array) -> Array:
+            return session.run({session.input_names[0]: each, weight.name: part})[compiled.names[0]]
+
+        found = results_of_rows(rows, columns, tables, run)
+        for each, given, made in zip(together, taken, found, strict=True):
+            each.ahead[node] = made.reshape(*given.shape[:-1], columns)
+        return store.ahead.pop(node)
+
+    def _plain(self, node: ir.Node, compiled: _Compiled, assignment: Assignment) -> tuple[Session, Weight] | None:
+        """The session of that product, and its weight."""
+        weights = {
+            name: Weight(name, value.const_value, fmt)
+            for name, value, fmt in compiled.reads
+            if value.is_initializer() and value.const_value is not None
+        }
+        found = plain_product(self._unit(node, assignment)[0], weights)
+        return None if found is None else (self._session(node, found[0], assignment.sites.model), found[1])
 
     def _of_turned(
         self, node: ir.Node, store: Store, compiled: _Compiled, feeds: Mapping[str, Array], table: Array

@@ -108,8 +108,9 @@ class RoundedWeights:
 
     def has_parts(self, weight: Weight, axis: int = 0) -> bool:
         """Whether it is a large table that is made anew for each product; columns lie apart, and cost more to read."""
-        stored = stored_tensor(weight.tensor).dtype.numpy()
-        as_stored = weight.fmt is None or (weight.fmt is Format.FP32 and stored == np.float32)
+        tensor = stored_tensor(weight.tensor)
+        in_fp32 = weight.fmt is Format.FP32 and tensor.dtype.numpy() == np.float32
+        as_stored = weight.fmt is None or (in_fp32 and not isinstance(tensor, DerivedTensor))
         large = 4 * weight.tensor.size > (_HUGE if axis else _PART)
         return not as_stored and len(weight.tensor.shape) == 2 and large
 

@@ -47,7 +47,7 @@ class DerivedTensor(ir.LazyTensor):
     """A weight of FP32 made of another one whenever it is read; the two and `recipe` say which values these are.
 
     `begin` reads the source, and gives what writes the part at an index into an array; `factors`, where there are any,
-    make it of the source.
+    make it of the source. Without a `shape` it has that of its source.
     """
 
     def __init__(
@@ -56,13 +56,14 @@ class DerivedTensor(ir.LazyTensor):
         recipe: bytes,
         begin: Callable[[], Making],
         factors: Callable[[], Sequence[NDArray[Any]]] = tuple,
+        shape: Sequence[int] | None = None,
     ) -> None:
         def whole() -> ir.TensorProtocol:
             made, make = np.empty(self.shape.numpy(), np.float32), begin()
             in_blocks(lambda start, stop: make((slice(start, stop),), made[start:stop]), len(made), rows_of(self))
             return ir.tensor(made)
 
-        super().__init__(whole, ir.DataType.FLOAT, ir.Shape(source.shape.numpy()), cache=False)
+        super().__init__(whole, ir.DataType.FLOAT, ir.Shape(shape or source.shape.numpy()), cache=False)
         self.source, self.recipe, self.begin, self.factors = source, recipe, begin, factors
 
 

@@ -9,7 +9,7 @@ __all__ = ["ROLLOUTS"]
 ROLLOUTS = {
     NoteKind.ROLLOUT: (
         "Judged on {count:many trajectory/trajectories} of {steps} steps. Each step takes the state that the same "
-        "model gave before it: {states:plain}."
+        "model gave before it: {states:names}."
     ),
     NoteKind.ROLLOUT_AGAIN: (
         "{frames:many sample makes/samples make} no two trajectories of {steps} steps, so the stream is read again "

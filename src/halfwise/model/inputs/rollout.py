@@ -27,7 +27,9 @@ __all__ = [
     "ends_of",
     "executions",
     "lockstep",
+    "pairs_of",
     "rollout_of",
+    "steps_of",
     "told_of",
     "trajectories",
     "trajectory",
@@ -93,7 +95,7 @@ def rollout_of(steps: Any, feedback: Any, outputs: Sequence[str] = ()) -> Rollou
         raise InputError(f"--rollout {steps}: give a number of steps from 2 to {MOST_STEPS:,}")
     if not feedback:
         raise InputError("--rollout needs the state: --feedback OUTPUT=INPUT, for every state that the model has")
-    pairs = [pair for text in feedback for pair in _pairs(text, outputs)]
+    pairs = [pair for text in feedback for pair in pairs_of(text, outputs)]
     states = [state for _, state in pairs]
     for state in states:
         if states.count(state) > 1:
@@ -101,7 +103,8 @@ def rollout_of(steps: Any, feedback: Any, outputs: Sequence[str] = ()) -> Rollou
     return Rollout(steps, tuple(pairs))
 
 
-def _pairs(text: str, outputs: Sequence[str]) -> list[tuple[str, str]]:
+def pairs_of(text: str, outputs: Sequence[str]) -> list[tuple[str, str]]:
+    """Outputs and the inputs that take them."""
     parts = [part.strip() for part in text.split("=")]
     if len(parts) != 2 or not all(parts) or {part.count("*") for part in parts} not in ({0}, {1}):
         raise InputError(
@@ -199,9 +202,15 @@ def told_of(rollout: Rollout, count: int, frames: int) -> Iterator[Note]:
         yield Note.of(NoteKind.ROLLOUT_AGAIN, frames=frames, steps=rollout.steps)
 
 
+def steps_of(feeds: Sequence[Feed]) -> tuple[tuple[Feed, ...], Rollout | None]:
+    """What a model runs for them, one after the other, and how the steps of a stream follow one another."""
+    steps = tuple(step for feed in feeds for step in (feed.steps if isinstance(feed, Trajectory) else (feed,)))
+    return steps, next((feed.rollout for feed in feeds if isinstance(feed, Trajectory)), None)
+
+
 def executions(feeds: Sequence[Feed]) -> int:
     """How often a model runs for them."""
-    return sum(len(feed.steps) if isinstance(feed, Trajectory) else 1 for feed in feeds)
+    return len(steps_of(feeds)[0])
 
 
 def _in_order(samples: Samples) -> list[Feed]:

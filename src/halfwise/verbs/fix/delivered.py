@@ -20,6 +20,8 @@ from halfwise.emulation.endless_loops import deciding
 from halfwise.emulation.runtime_words import runtime_reason
 from halfwise.model.contrib.decompose import runs_on_cpu
 from halfwise.model.inputs.feed import Feed
+from halfwise.model.inputs.rollout import executions, steps_of
+from halfwise.model.inputs.samples import Samples
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.typed_onnx import TypedModel, write_typed
 from halfwise.verbs.fix.budget import MOST_BYTES_RUN
@@ -27,11 +29,12 @@ from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.document import DeliveredRecord
 from halfwise.verbs.fix.prepare import Prepared
 
-__all__ = ["MOST_INPUTS", "Delivered", "beside_fp32", "judged_as_written", "limit_s", "run_delivered"]
+__all__ = ["Delivered", "beside_fp32", "few", "judged_as_written", "limit_s", "run_delivered"]
 
 TIME_LIMIT_S = 120.0
 LOOP_LIMIT_S = 20.0  # the same of a loop that may never end, as it did in the emulation
-MOST_INPUTS = 8
+_MOST_INPUTS = 8
+_MOST_STEPS = 256  # of all streams
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +64,7 @@ class Delivered:
 
 
 def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -> Delivered:
-    request, feeds = prepared.request, candidate.decided.samples.validation[:MOST_INPUTS]
+    request, feeds = prepared.request, few(candidate.decided.samples)
     counts = kind_of(request.target).on_cpu
     written = kind_of(request.target).as_written(candidate.decision.assignment)
     if why := _why_not(candidate, written, feeds):
@@ -85,6 +88,13 @@ def limit_s(written: Assignment) -> float:
     return LOOP_LIMIT_S if any(deciding(site.node, written) for site in written.sites.all) else TIME_LIMIT_S
 
 
+def few(samples: Samples) -> tuple[Feed, ...]:
+    """The held-out inputs that a written model is run for."""
+    feeds = samples.validation[:_MOST_INPUTS]
+    streams = max(_MOST_STEPS * len(feeds) // executions(feeds), 1)  # of as many steps each
+    return feeds[:streams]
+
+
 def beside_fp32(prepared: Prepared, candidate: Candidate, delivered: Delivered) -> Delivered:
     """What fails, told as the runtime's own doing where the model fails in FP32 and without repairs, too."""
     request, feeds = prepared.request, candidate.decided.samples.validation[:1]
@@ -106,7 +116,8 @@ def judged_as_written(
     """What a written model answered, beside FP32's answers."""
     for made in candidate.decided.model.maps:
         outputs = [{**each, made.tensor: made.in_order(each[made.name])} for each in outputs]
-    return evaluate(prepared.context.references.of(feeds), outputs, prepared.tolerance, prepared.request.metric)
+    answers = prepared.context.references.of(steps_of(feeds)[0])
+    return evaluate(answers, outputs, prepared.tolerance, prepared.request.metric)
 
 
 def _why_not(candidate: Candidate, assignment: Assignment, feeds: Sequence[Feed]) -> Note | None:

@@ -19,6 +19,8 @@ from halfwise.core.tolerance import Verdict
 from halfwise.core.wording import counted, three_digits
 from halfwise.deploy.deploy_files import DeployFiles
 from halfwise.model.fp32_model import typed_nodes
+from halfwise.model.inputs.feedback_words import feedback_words
+from halfwise.model.inputs.rollout import Rollout
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import Model
 from halfwise.model.patterns import KINDS
@@ -183,8 +185,8 @@ class FixResult(Documented):
         asked = self.measured.rollout
         if asked is None:
             return ()
-        states = (word for pair in asked.feedback.items() for word in ("--feedback", "=".join(pair)))
-        return ("--rollout", str(asked.steps), *states)
+        states = feedback_words(Rollout(asked.steps, tuple(asked.feedback.items())), self.model.output_names)
+        return ("--rollout", str(asked.steps), *(word for text in states for word in ("--feedback", text)))
 
     def summary(self) -> Summary:
         """The verdict, and each node that stays out of FP16."""

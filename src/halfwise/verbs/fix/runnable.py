@@ -29,7 +29,7 @@ from halfwise.precision.plan import PlannedNode
 from halfwise.precision.typed_onnx import write_typed
 from halfwise.search.run_counter import Untried
 from halfwise.verbs.fix.candidate import Candidate
-from halfwise.verbs.fix.delivered import MOST_INPUTS, Delivered, judged_as_written, limit_s
+from halfwise.verbs.fix.delivered import Delivered, few, judged_as_written, limit_s
 from halfwise.verbs.fix.feedback import Feedback
 from halfwise.verbs.fix.prepare import Prepared
 
@@ -49,7 +49,7 @@ def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedb
         for site in decision.sites.free
         if site.node not in decision.formats and site.node not in decision.sites.forced and site.name not in stated
     ]
-    feeds = found.candidate.decided.samples.validation[: MOST_INPUTS if delivered.refutes else 1]
+    feeds = few(found.candidate.decided.samples)[: None if delivered.refutes else 1]
     until = time.monotonic() + TIME_LIMIT_S
     misses = list[Verdict]()
     counter, judges = prepared.context.counter, 1 + len(found.context.also)

@@ -138,6 +138,7 @@ class Teller:
         self._step, self._left = "", TimeLeft(0.0, 0.0, least=True)
         self._walks, self._before_step, self._walk = 0, 0, clock()
         self._told, self._behind = self._walk, False
+        self._parts = [(self._walk, 0)]  # of the walk: when it was told of, and how many were done
 
     def follow(self, course: Course) -> None:
         """From now on it is known what the job takes."""
@@ -160,22 +161,31 @@ class Teller:
         now = self._clock()
         if not done:
             self._walks, self._walk, self._told = self._walks + 1, now, now
+            self._parts = [(now, 0)]
             if self._behind:
                 self._behind = False
                 self._tell(now)
         elif self._step and now - self._told >= _EVERY_S:
             self._told, self._behind = now, True
             if done >= _TELLING * total:
-                self._keep_above((now - self._walk) / done * total, 1 - done / total, now)
+                self._keep_above(self._rest(now, done, total), now)
+            self._parts.append((now, done))
             number, part = self._walks - self._before_step, f"part {done} of {total}"
             self._tell(now, part if number < 2 else f"walk {number}, {part}")
 
-    def _keep_above(self, walk: float, share: float, now: float) -> None:
-        """What is left is never less than this share of a walk, and what comes behind it."""
+    def _rest(self, now: float, done: int, total: int) -> float:
+        """Seconds that the walk still takes, by the latter half of what it took: a disk slows once much waits."""
+        half = (self._walk + now) / 2
+        at, before = max((part for part in self._parts if part[0] <= half and part[1] < done), default=self._parts[0])
+        return (now - at) / (done - before) * (total - done)
+
+    def _keep_above(self, rest: float, now: float) -> None:
+        """What is left is never less than the rest of a walk, and what comes behind it."""
         if not self._known and (self._course is None or self._left.seconds):
-            self._left = TimeLeft(walk * (share + max(_LEAST_WALKS - self._walks, 0)), now, least=True)
+            more = max(_LEAST_WALKS - self._walks, 0) * (now - self._walk + rest)
+            self._left = TimeLeft(rest + more, now, least=True)
             return
-        least = walk * share + (0.0 if self._course is None else self._course.behind(self._costs.run))
+        least = rest + (0.0 if self._course is None else self._course.behind(self._costs.run))
         if self._left.after(now) < least:
             self._left = replace(self._left, seconds=least, at=now)
 
