@@ -16,6 +16,7 @@ import pytest
 from onnx import TensorProto
 
 import halfwise
+from halfwise.core.english import say
 from halfwise.core.errors import InputError
 from halfwise.core.notes import Note, NoteKind
 from halfwise.verbs import convert
@@ -53,6 +54,15 @@ def plain() -> onnx.ModelProto:
     made.graph.node[0].output[0] = "y"
     made.graph.output[0].CopyFrom(value("y", shape=(2, 8)))
     return made
+
+
+def rounded() -> onnx.ModelProto:
+    """Thirty products, each of which rounds: all in FP16 are too many for a narrow tolerance, and many sets are not."""
+    rng = np.random.default_rng(0)
+    nodes = [node("Mul", f"{f'h{step}' if step else 'x'} c{step}", f"h{step + 1}") for step in range(30)]
+    factors = [weight(f"c{step}", rng.uniform(0.8, 1.2, 8).astype(np.float32)) for step in range(30)]
+    nodes[-1].output[0] = "y"
+    return model(nodes, [value("x", shape=(2, 8))], [value("y", shape=(2, 8))], factors)
 
 
 @contextmanager
@@ -177,6 +187,14 @@ def test_a_tolerance_that_is_missed_and_inputs_that_are_made_up_are_said() -> No
     with told() as notes:
         halfwise.convert(plain())
     assert [each.kind for each in notes] == [NoteKind.SYNTHETIC]
+
+
+def test_a_search_that_ends_early_names_no_option_that_a_conversion_has_not() -> None:
+    with told() as notes:
+        halfwise.convert(rounded(), inputs=FEEDS, tolerance="y:rel_l2<=0.0006")
+    (short,) = (each for each in notes if each.kind is NoteKind.CONVERTED_IN_SHORT)
+    assert "--" not in say(short) and "12 model runs" in say(short)
+    assert NoteKind.RUNS_SPENT not in {each.kind for each in notes}
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,28 @@ def test_near_ties_are_looked_for_where_all_runs_went_into_saving_nodes(monkeypa
         assert result.met and result.promise is not None and not result.promise.carried
 
 
+def difference() -> tuple[onnx.ModelProto, Feeds]:
+    """Two rounded numbers are subtracted: they lie far enough apart in each input given, and not a step away."""
+    nodes = [node("Mul", "x c", "h"), node("MatMul", "h d", "y")]
+    made = model(nodes, [value("x", shape=(1, 2))], [value("y", shape=(1, 1))],
+                 [weight("c", np.float32(1.1)), weight("d", np.array([[1], [-1]], np.float32))])  # fmt: skip
+    return made, [{"x": np.array([[size, size * 0.98]], np.float32)} for size in (1.03, 1.13, 1.27, 1.4)]
+
+
+def test_a_promise_near_the_tolerance_is_asked_of_other_inputs_where_all_runs_are_spent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RunCounter, "within", lambda *_: False)
+    monkeypatch.setattr(HeldOutSearch, "_affords_variants", lambda *_: False)
+    made, given = difference()
+    asked = {"force": "op:*", "repairs": "none"}
+    worst = fix(made, given, tolerance="y:rel_l2<=1", **asked).verdict.value
+    near = fix(made, given, tolerance=f"y:rel_l2<={2.4 * worst}", **asked).promise
+    far = fix(made, given, tolerance=f"y:rel_l2<={50 * worst}", **asked).promise
+    assert near is not None and not near.carried
+    assert far is not None and far.carried
+
+
 @pytest.mark.parametrize("spread", [0.8, 1.5])
 def test_ratios_that_scatter_more_than_usual_speak_for_themselves(spread: float) -> None:
     ratios = [float(np.exp(-1.5 + spread * step)) for step in (-1, -0.5, 0.5, 1)]

@@ -65,7 +65,9 @@ _WARNINGS = frozenset(
         NoteKind.CLAMPED_WEIGHTS,
         NoteKind.SEARCHED_TWICE_IN_VAIN,
         NoteKind.OVERFLOW_LEFT,
+        NoteKind.LOOP_MAY_NOT_END,
         NoteKind.GUARD_VANISHES,
+        NoteKind.LOOP_MAY_NOT_END,
         NoteKind.EMULATOR_AGREES,
         NoteKind.DELIVERED_FAILS,
         NoteKind.DELIVERED_FAILS_IN_FP32,
@@ -124,6 +126,7 @@ _WARNINGS = frozenset(
         NoteKind.MODULE_IS_FORGIVING,
         NoteKind.HALF_FAILS,
         NoteKind.CONVERTED_MISSES,
+        NoteKind.CONVERTED_IN_SHORT,
     }
 )
 

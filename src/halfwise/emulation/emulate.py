@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.formats import Format, format_of_dtype, format_of_type, round_to
 from halfwise.emulation.arena import shrink
+from halfwise.emulation.endless_loops import bounded, deciding
 from halfwise.emulation.four_bits import has_four_bits, with_four_bits
 from halfwise.emulation.given_weights import declared_weight
 from halfwise.emulation.kept_sessions import KeptSessions
@@ -87,7 +88,7 @@ class EmulationWriter:
             seed(proto, node.name or "")
         nodes = [proto]
         if node.op_type in BODIES and not node.domain:  # what leaves its bodies is rounded there
-            return nodes
+            return bounded(proto, node, names) if deciding(node, assignment) else nodes
         fused = fused_nodes(assignment, self.profile.fusion)
         if node in fused.ending or not fused.wide.isdisjoint(node.outputs):
             self.inside[node] = onnx.NodeProto()

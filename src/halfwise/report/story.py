@@ -123,6 +123,8 @@ def _cause(planned: PlannedNode, high: float, low: float, read_high: float, read
             f"The node {does.format(f'values up to {number(read_high)}')}" if read_high else "The node computes values"
         )
         return f"{reading}; the result reaches {number(high)}, beyond FP16’s {_LIMIT:,.0f}, and becomes infinite."
+    if any(note.kind is NoteKind.KEEPS_FROM_ENDING for note in planned.because):
+        return "The node decides when a loop ends. Rounded to FP16, the loop may never end."
     if planned.why is Reason.OVERFLOW:
         least = min((x for x in (low, read_low) if 0 < x < _LEAST), default=0.0)
         if least:

@@ -8,7 +8,9 @@ import onnx_ir as ir
 from halfwise.core.formats import Format, spacing
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
+from halfwise.emulation.endless_loops import deciding
 from halfwise.model.patterns.phases import WAVES, PhaseWays
+from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Sites
 from halfwise.search.prune import Kept
@@ -33,7 +35,9 @@ def explain(kept: Kept, sites: Sites, statistics: TensorStatistics, fmt: Format,
         numbers["input_min_abs"] = read_low
     if kept.without is not None and np.isfinite(kept.without):
         numbers["error_without"] = kept.without
-    because = _because(kept, narrow, high, read_high, _period(node, phases))
+    endless = kept.why is Reason.OVERFLOW and max(high, read_high) <= narrow.max and _ends_a_loop(node, sites)
+    ends = (Note.of(NoteKind.KEEPS_FROM_ENDING, format=narrow.value.upper()), _measured(kept)) if endless else None
+    because = ends or _because(kept, narrow, high, read_high, _period(node, phases))
     return PlannedNode(node.name or "", node.op_type, fmt, kept.why, because, numbers)
 
 
@@ -43,6 +47,14 @@ def _because(
     if kept.why is Reason.FASTER:
         return (Note.of(NoteKind.FASTER_WIDE),)
     return _cause(kept.why, narrow, high, read_high, period), _measured(kept)
+
+
+def _ends_a_loop(node: ir.Node, sites: Sites) -> bool:
+    """Whether it decides in the narrow format when a loop ends, and nothing else ends it."""
+    if node.op_type != "Loop" and node.graph is sites.model.graph:
+        return False
+    narrow = Assignment.all_narrow(sites)
+    return any(node in deciding(site.node, narrow) for site in sites.all if site.op == "Loop")
 
 
 def _period(node: ir.Node, phases: PhaseWays) -> float | None:

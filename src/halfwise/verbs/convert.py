@@ -194,6 +194,12 @@ def _starts(option: str, pattern: str, name: str) -> bool:
         raise InputError(f"{option} {pattern!r} is no regular expression: {error}") from None
 
 
+def _meant_here(note: Note) -> Note:
+    """A conversion has no budget to be raised, and nothing that goes on from there."""
+    spent = note.kind is NoteKind.RUNS_SPENT
+    return Note.of(NoteKind.CONVERTED_IN_SHORT, runs=note.values["runs"]) if spent else note
+
+
 def _told(prepared: Prepared, found: Feedback) -> Iterator[Note]:
     seen = worst_of(list(found.candidate.by_profile(found.context).values()))
     verdict = prepared.tolerance.verdict(seen.outputs, prepared.floats, seen.user_metric)
@@ -202,5 +208,5 @@ def _told(prepared: Prepared, found: Feedback) -> Iterator[Note]:
     elif (promise := promise_of(prepared, found.candidate, seen, runs=False)) is not None:
         yield from promise.notes()
     notes = (*prepared.notes, *found.candidate.adjustment.notes, *found.notes, *prepared.context.failures.notes)
-    yield from (note for note in dict.fromkeys(notes) if note.severity != "info")
+    yield from (_meant_here(note) for note in dict.fromkeys(notes) if note.severity != "info")
     yield from map(input_note, input_findings(prepared.inputs))

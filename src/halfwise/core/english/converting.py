@@ -25,4 +25,8 @@ CONVERTING = {
         "low_precision_type 'bf16': nodes become FP16 where that keeps the tolerance, BF16 where they need its range"
     ),
     NoteKind.CONVERTED_MISSES: "the converted model misses the tolerance: {told}",
+    NoteKind.CONVERTED_IN_SHORT: (
+        "A conversion saves FP32 nodes with {runs:many model run} at most. `halfwise fix` searches longer and may keep "
+        "fewer."
+    ),
 }

@@ -12,6 +12,7 @@ REASONS = {
     NoteKind.WRITES_BEYOND: "result reaches {high:,.4g}, beyond {format}'s {limit:,.0f}, and becomes infinite",
     NoteKind.READS_BEYOND: "reads values up to {high:,.4g}, beyond {format}'s {limit:,.0f}",
     NoteKind.BREAKS_INSIDE: "an intermediate value becomes infinite in {format}, or zero where that is fatal",
+    NoteKind.KEEPS_FROM_ENDING: "decides when a loop ends, which may never end with {format}'s rounding",
     NoteKind.ROUNDS_COARSELY: (
         "values reach {reach:number}, where neighbouring {format} numbers are {step:number} apart"
     ),

@@ -25,7 +25,7 @@ VERDICTS = {
     ),
     NoteKind.UNSEEN_SCATTERS: (
         "About 5% of similar inputs may miss the tolerance (error up to {bound:number} times the allowed one). "
-        "More inputs would not change that; --margin 1 aims at half the tolerance."
+        "More inputs would not change that; `halfwise fix --margin 1` aims at half the tolerance."
     ),
     NoteKind.UNSEEN_CHOICES: (
         "Of {inputs} inputs near those given, {count:many misses/miss} the tolerance (error up to {bound:number} times "
@@ -37,7 +37,7 @@ VERDICTS = {
     ),
     NoteKind.UNSEEN_LUCK: (
         "Other inputs may miss the tolerance: the estimate of rounding expects errors up to {bound:number} times the "
-        "allowed one. These inputs chose the FP32 nodes. Give more, or --margin 1."
+        "allowed one. These inputs chose the FP32 nodes. Give more, or take `halfwise fix --margin 1`."
     ),
     NoteKind.UNSEEN_SIZE: (
         "The loudest input made louder, or the quietest quieter, misses the tolerance (error {bound:number} times the "
@@ -152,6 +152,10 @@ VERDICTS = {
     NoteKind.GUARD_VANISHES: (
         "The epsilon {epsilon:number} guards {count:many {guards}} and is 0 in FP16 at {nodes:list}: an input that "
         "needs the guard gives infinity or NaN."
+    ),
+    NoteKind.LOOP_MAY_NOT_END: (
+        "Numbers that FP16 rounds decide when loop {subject!r} ends, at {nodes:list}. With other inputs it may take "
+        "more passes, or never end: --keep states FP32."
     ),
     NoteKind.EMULATOR_AGREES: (
         "The emulator finds the model within the tolerance. The backend computes something that the profile "

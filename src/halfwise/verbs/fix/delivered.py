@@ -16,6 +16,7 @@ from halfwise.core.tolerance import Verdict
 from halfwise.core.whole_files import scratch_folder
 from halfwise.deploy.onnxruntime.transposed_products import cpu_crash_note, crash_note
 from halfwise.deploy.targets import kind_of
+from halfwise.emulation.endless_loops import deciding
 from halfwise.emulation.runtime_words import runtime_reason
 from halfwise.model.contrib.decompose import runs_on_cpu
 from halfwise.model.inputs.feed import Feed
@@ -28,9 +29,10 @@ from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.document import DeliveredRecord
 from halfwise.verbs.fix.prepare import Prepared
 
-__all__ = ["Delivered", "beside_fp32", "few", "judged_as_written", "run_delivered"]
+__all__ = ["Delivered", "beside_fp32", "few", "judged_as_written", "limit_s", "run_delivered"]
 
 TIME_LIMIT_S = 120.0
+LOOP_LIMIT_S = 20.0  # the same of a loop that may never end, as it did in the emulation
 _MOST_INPUTS = 8
 _MOST_STEPS = 256  # of all streams
 
@@ -71,7 +73,7 @@ def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -
     request.notify("running the written model with ONNX Runtime")
     prepared.context.stepper.rest()
     try:
-        outputs = run_as_written(typed.path, feeds, TIME_LIMIT_S, candidate.decision.sites)
+        outputs = run_as_written(typed.path, feeds, limit_s(written), candidate.decision.sites)
     except NoKernel as error:
         return Delivered(None, note=Note.of(NoteKind.DELIVERED_NOT_RUN, why=runtime_reason(error)))
     except BackendFailure as error:
@@ -79,6 +81,11 @@ def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -
     found = judged_as_written(prepared, candidate, feeds, outputs)
     note = None if found.verdict.met or counts else Note.of(NoteKind.DELIVERED_MISSES, error=found.verdict.because)
     return Delivered(found.verdict, found.outputs, counts, note)
+
+
+def limit_s(written: Assignment) -> float:
+    """How long it may run: as rounded in the runtime, a loop may not end."""
+    return LOOP_LIMIT_S if any(deciding(site.node, written) for site in written.sites.all) else TIME_LIMIT_S
 
 
 def few(samples: Samples) -> tuple[Feed, ...]:

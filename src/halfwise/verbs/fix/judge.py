@@ -20,6 +20,7 @@ from halfwise.verbs.fix.feedback import Feedback
 from halfwise.verbs.fix.input_headroom import input_headroom
 from halfwise.verbs.fix.measurement import FixMeasurement
 from halfwise.verbs.fix.model_inputs import InputEffect, input_findings, measured_effects
+from halfwise.verbs.fix.open_loops import open_loops
 from halfwise.verbs.fix.prepare import Prepared
 from halfwise.verbs.fix.promise import Promise, promise_of
 from halfwise.verbs.fix.rollout_errors import rollout_record
@@ -59,6 +60,7 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
     notes = (
         *left,
         *vanished_guards(decided.sites, decision.formats),
+        *(open_loops(decision.assignment) if fixed.met else ()),
         *(input_headroom(decision.assignment, decided.samples) if fixed.met else ()),
         *(promise.notes() if promise is not None else ()),
         *floors,

@@ -24,6 +24,7 @@ from halfwise.verbs.fix.turned_choices import turned_choices
 __all__ = ["Promise", "promise_of"]
 
 FARTHEST = 100.0  # times the allowed error: what is told of a made-up input that overflows
+CLOSE = 0.5  # of the tolerance, expected of inputs not given: above it, a few inputs are not the last word
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,9 @@ def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured, *, run
     margin = prepared.context.question.margin
     given = {feed.id: ratio for feed, ratio in zip(decided.samples.all, fixed.smooth or fixed.ratios, strict=True)}
     seen, variants = [fixed], decided.variants
-    if runs and not variants and worth_variants(prepared.request.model, tuple(given.values())):
-        variants = _near(prepared, decided)
+    alone = tuple(given.values())
+    if runs and not variants and worth_variants(prepared.request.model, alone):
+        variants = _near(prepared, decided, close=bound_alone(alone) * relaxed * (1.0 + margin) > CLOSE)
     if variants:
         judge = prepared.context.judge(decided.sites, variants)
         seen.append(judge.measure(decision.assignment))
@@ -104,12 +106,12 @@ def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured, *, run
     return Promise(max(lucky, louder), 0, of_size=louder > 1.0)
 
 
-def _near(prepared: Prepared, decided: Decided) -> tuple[Feed, ...]:
+def _near(prepared: Prepared, decided: Decided, *, close: bool) -> tuple[Feed, ...]:
     """Inputs close to those given, where the search looked at none and there are runs left. Where a choice between near
-    equals decides, what a few inputs say promises nothing, and only a stated budget ends the look."""
+    equals decides, or the promise comes close to the tolerance, only a stated budget ends the look."""
     counter = prepared.context.counter
     looked = max(JUDGED - len(decided.samples.all), 0) * (2 + len(prepared.context.also))
-    wanted = counter.within(looked) or any(jumping(prepared.request.model))
+    wanted = close or counter.within(looked) or any(jumping(prepared.request.model))
     if not wanted or not counter.free(looked, Untried.VARIANTS):
         return ()
     return of_few(decided.samples, prepared.context.references)

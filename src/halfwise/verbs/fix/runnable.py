@@ -29,7 +29,7 @@ from halfwise.precision.plan import PlannedNode
 from halfwise.precision.typed_onnx import write_typed
 from halfwise.search.run_counter import Untried
 from halfwise.verbs.fix.candidate import Candidate
-from halfwise.verbs.fix.delivered import Delivered, few, judged_as_written
+from halfwise.verbs.fix.delivered import Delivered, few, judged_as_written, limit_s
 from halfwise.verbs.fix.feedback import Feedback
 from halfwise.verbs.fix.prepare import Prepared
 
@@ -64,11 +64,12 @@ def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedb
             return False
         with scratch_folder(request.out) as folder:
             path = folder / "model.onnx"
+            written = kind_of(request.target).as_written(decision.with_fp32(nodes).assignment)
             with WholeFiles(path.parent) as files:
-                write_typed(kind_of(request.target).as_written(decision.with_fp32(nodes).assignment), path, files)
+                write_typed(written, path, files)
             prepared.context.stepper.rest()
             try:
-                seconds = max(1.0, until - time.monotonic())
+                seconds = max(1.0, min(until - time.monotonic(), limit_s(written)))
                 outputs = run_as_written(path, feeds, seconds, decision.sites)
             except NoKernel:
                 return not delivered.refutes
