@@ -34,6 +34,7 @@ from typing import Any
 from benchmarks.contest import machine, markdown
 from benchmarks.fresh_processes import Measured, measured, medians
 from benchmarks.zoo.decoder import PLANTED, Sizes, feedback, save_feeds, write_decoder
+from benchmarks.zoo.weight_file import STORED
 from halfwise.core.told import TimeLeft
 
 __all__ = ["RUN", "VERB", "main", "parser", "row"]
@@ -281,7 +282,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m benchmarks.large", description=(__doc__ or "").splitlines()[0])
     made.add_argument("--billions", nargs="+", type=float, default=(0.1, 0.24), help="parameters of the models")
     made.add_argument("--verbs", nargs="+", choices=VERBS, default=("scan", "fix"), metavar="VERB")
-    made.add_argument("--stored", choices=("fp32", "fp16", "bf16"), default="fp32", help="the types of the file")
+    made.add_argument("--stored", choices=STORED, default="fp32", help="the types of the file")
     made.add_argument("--planted", nargs="*", choices=PLANTED, default=(), help="what goes wrong in FP16")
     made.add_argument("--tokens", type=int, default=32)
     made.add_argument("--stream", type=int, default=0, help="tokens of each text, one by one; a rollout is judged")

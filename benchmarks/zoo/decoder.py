@@ -20,7 +20,7 @@ import onnx
 from onnx import helper
 
 from benchmarks.zoo.graph import Graph
-from benchmarks.zoo.weight_file import Array, WeightFile
+from benchmarks.zoo.weight_file import BLOCK, STORED, Array, WeightFile
 
 __all__ = ["PLANTED", "Sizes", "feedback", "feeds", "main", "parser", "save_feeds", "stream", "write_decoder"]
 
@@ -83,8 +83,16 @@ class _Decoder(Graph):
         mean = self.node("Add", self.node("ReduceMean", squares, axes=[-1], keepdims=1), self.number(1e-6))
         return self.node("Mul", weight, self.node("Mul", x, self.node("Reciprocal", self.node("Sqrt", mean))))
 
-    def heads(self, x: str, weight: str, count: int) -> str:
-        made = self.node("MatMul", x, weight)
+    def product(self, x: str, name: str, rows: int, columns: int, plant: Any = None) -> str:
+        """With a weight, which is packed where the file's are."""
+        if self.file.stored != "int4" or (plant is not None and self.planted):
+            return self.node("MatMul", x, self.matrix(name, rows, columns, plant))
+        words, scales = self.file.packed(name, rows, columns, rows**-0.5)
+        self.weights += [words, scales]
+        sizes: dict[str, Any] = {"K": rows, "N": columns, "bits": 4, "block_size": BLOCK}
+        return self.node("MatMulNBits", x, words.name, scales.name, domain="com.microsoft", **sizes)
+
+    def heads(self, made: str, count: int) -> str:
         apart = self.node("Reshape", made, self.integers(0, 0, count, self.sizes.head))
         return self.node("Transpose", apart, perm=[0, 2, 1, 3])
 
@@ -119,9 +127,9 @@ class _Decoder(Graph):
                     if first <= row < first + len(rows):
                         rows[row - first] *= np.float32(1 / _TINY)
 
-        q = self.heads(x, self.matrix(f"{at}.q", sizes.width, sizes.width), sizes.heads)
-        k = self.heads(x, self.matrix(f"{at}.k", sizes.width, narrow), sizes.shared)
-        v = self.heads(x, self.matrix(f"{at}.v", sizes.width, narrow, quiet), sizes.shared)
+        q = self.heads(self.product(x, f"{at}.q", sizes.width, sizes.width), sizes.heads)
+        k = self.heads(self.product(x, f"{at}.k", sizes.width, narrow), sizes.shared)
+        v = self.heads(self.product(x, f"{at}.v", sizes.width, narrow, quiet), sizes.shared)
         k = self.node("Concat", f"past_key_values.{layer}.key", self.turned(k), name=f"present.{layer}.key", axis=2)
         v = self.node("Concat", f"past_key_values.{layer}.value", v, name=f"present.{layer}.value", axis=2)
         keys = self.node("Transpose", self.repeated(k), perm=[0, 1, 3, 2])
@@ -129,7 +137,7 @@ class _Decoder(Graph):
         shares = self.node("Softmax", self.node("Add", scores, "mask"), axis=-1)
         together = self.node("Transpose", self.node("MatMul", shares, self.repeated(v)), perm=[0, 2, 1, 3])
         flat = self.node("Reshape", together, self.integers(0, 0, sizes.width))
-        return self.node("MatMul", flat, self.matrix(f"{at}.o", sizes.width, sizes.width, loud))
+        return self.product(flat, f"{at}.o", sizes.width, sizes.width, loud)
 
     def mlp(self, x: str, layer: int) -> str:
         sizes, at = self.sizes, f"layers.{layer}.mlp"
@@ -143,10 +151,10 @@ class _Decoder(Graph):
             if massive and first == 0:
                 rows[0, 1] = _MASSIVE / sizes.width
 
-        gate = self.node("MatMul", x, self.matrix(f"{at}.gate", sizes.width, sizes.inner, opens))
-        up = self.node("MatMul", x, self.matrix(f"{at}.up", sizes.width, sizes.inner, opens))
+        gate = self.product(x, f"{at}.gate", sizes.width, sizes.inner, opens)
+        up = self.product(x, f"{at}.up", sizes.width, sizes.inner, opens)
         gated = self.node("Mul", self.node("Mul", gate, self.node("Sigmoid", gate)), up)
-        return self.node("MatMul", gated, self.matrix(f"{at}.down", sizes.inner, sizes.width, writes))
+        return self.product(gated, f"{at}.down", sizes.inner, sizes.width, writes)
 
     def positions(self) -> None:
         """The mask, and the cosines and sines of the positions."""
@@ -232,8 +240,6 @@ def feeds(
     sizes: Sizes, *, stored: str = "fp32", count: int = 4, tokens: int = 32, past: int = 0, seed: int = 1
 ) -> list[dict[str, Array]]:
     """`tokens` at once behind a cache of `past`: a prefill, or a step of decoding."""
-    from benchmarks.zoo.weight_file import STORED
-
     rng, dtype, found = np.random.default_rng(seed), STORED[stored][1], []
     for _ in range(count):
         ids = rng.integers(1, sizes.vocabulary, (1, tokens))
@@ -301,7 +307,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("folder", type=Path, help="where the model and its inputs go")
     made.add_argument("--billions", type=float, default=0.24, help="parameters")
     made.add_argument("--vocabulary", type=int, default=32_000)
-    made.add_argument("--stored", choices=("fp32", "fp16", "bf16"), default="fp32", help="the file's types")
+    made.add_argument("--stored", choices=STORED, default="fp32", help="the file's types")
     made.add_argument("--operators", action="store_true", help="RMS norms and rotary embeddings as operators")
     made.add_argument("--planted", nargs="*", choices=PLANTED, default=(), help="what goes wrong in FP16")
     made.add_argument("--tokens", type=int, default=32)

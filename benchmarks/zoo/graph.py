@@ -70,5 +70,7 @@ class Graph:
 
     def save(self, path: Path, inputs: list[Any], outputs: list[Any], opset: int = 17) -> Path:
         made = helper.make_graph(self.nodes, path.stem, inputs, outputs, self.weights)
-        onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=10), path)
+        own = {node.domain for node in self.nodes if node.domain}
+        opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in own)]
+        onnx.save(helper.make_model(made, opset_imports=opsets, ir_version=10), path)
         return path

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-__all__ = ["STORED", "Array", "WeightFile"]
+__all__ = ["BLOCK", "STORED", "Array", "WeightFile"]
 
 Array = NDArray[Any]
 
@@ -20,7 +20,10 @@ STORED: dict[str, tuple[int, np.dtype[Any]]] = {
     "fp32": (onnx.TensorProto.FLOAT, np.dtype(np.float32)),
     "fp16": (onnx.TensorProto.FLOAT16, np.dtype(np.float16)),
     "bf16": (onnx.TensorProto.BFLOAT16, np.dtype(ml_dtypes.bfloat16)),
+    "int4": (onnx.TensorProto.FLOAT, np.dtype(np.float32)),  # of products, whose weights are packed; all else is FP32
 }
+BLOCK = 32  # packed numbers with one scale
+_SPREAD = 4.61  # the deviation of a number from 0 to 15
 _POOL = 1 << 22  # random numbers, of which every weight takes windows
 _ALIGNMENT = 4096
 
@@ -30,6 +33,7 @@ class WeightFile:
 
     def __init__(self, path: Path, stored: str, seed: int = 0) -> None:
         self.path = path
+        self.stored = stored
         self.type, self.dtype = STORED[stored]
         self.rng = np.random.default_rng(seed)
         pool = self.rng.standard_normal(_POOL, np.float32)
@@ -62,6 +66,17 @@ class WeightFile:
             self._file.write(piece.astype(self.dtype, copy=False).view(np.uint8).data)
         return self._declared(name, shape, offset)
 
+    def packed(self, name: str, rows: int, columns: int, deviation: float) -> tuple[onnx.TensorProto, onnx.TensorProto]:
+        """Random numbers of 4 bits for a product of `rows` that are summed, two to a byte, and their scales."""
+        blocks, offset = rows // BLOCK, self._start()
+        step = max(1, _POOL // rows)
+        for first in range(0, columns, step):
+            shape = (min(step, columns - first), rows // 2)
+            self._file.write(self.rng.integers(0, 256, shape, dtype=np.uint8).tobytes())
+        words = self._declared(name, (columns, blocks, BLOCK // 2), offset, onnx.TensorProto.UINT8)
+        scales = np.full(columns * blocks, deviation / _SPREAD) * self.rng.uniform(0.5, 1.5, columns * blocks)
+        return words, self.given(f"{name}.scales", scales)
+
     def given(self, name: str, array: Array) -> onnx.TensorProto:
         offset = self._start()
         self._file.write(array.astype(self.dtype).tobytes())
@@ -71,8 +86,8 @@ class WeightFile:
         self._file.write(b"\0" * (-self._file.tell() % _ALIGNMENT))
         return self._file.tell()
 
-    def _declared(self, name: str, shape: tuple[int, ...], offset: int) -> onnx.TensorProto:
-        proto = onnx.TensorProto(name=name, data_type=self.type, dims=shape)
+    def _declared(self, name: str, shape: tuple[int, ...], offset: int, kind: int = 0) -> onnx.TensorProto:
+        proto = onnx.TensorProto(name=name, data_type=kind or self.type, dims=shape)
         proto.data_location = onnx.TensorProto.EXTERNAL
         fields = {"location": self.path.name, "offset": offset, "length": self._file.tell() - offset}
         for key, value in fields.items():

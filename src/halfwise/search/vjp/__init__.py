@@ -7,12 +7,15 @@ A rule that throws has met such a variant, too: what the node answers is then me
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from halfwise.search.vjp.elementwise import ELEMENTWISE, unbroadcast
 from halfwise.search.vjp.linear import LINEAR
 from halfwise.search.vjp.local import Array, Local, NoRule, Rule
 from halfwise.search.vjp.movement import MOVEMENT
 from halfwise.search.vjp.normalisations import NORMALISATIONS
 from halfwise.search.vjp.own_operators import has_steps, through_steps
+from halfwise.search.vjp.packed import packed_product
 from halfwise.search.vjp.recurrent import RECURRENT
 from halfwise.search.vjp.reductions import REDUCTIONS
 from halfwise.search.vjp.resize import RESIZE
@@ -40,6 +43,9 @@ def pull_back(local: Local, slot: int) -> Array | None:
             return rule(local, slot)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise NoRule from error
+    if local.node.op_type == "MatMulNBits":
+        with suppress(NoRule):
+            return packed_product(local, slot)
     if not has_steps(local.node):
         raise NoRule
     if not local.shared:

@@ -20,6 +20,7 @@ from halfwise.search.vjp.local import Array, Local, NoRule
 __all__ = ["has_steps", "through_steps"]
 
 _OPSET = 17
+_LARGE = 1 << 20  # bytes of the steps of a node, with the weights that stand in them
 
 PullBack = Callable[[Local, int], "Array | None"]
 
@@ -123,8 +124,17 @@ def _run(node: ir.Node, taken: Sequence[Array | None], changed: Mapping[int, Any
     return tuple(_session(proto.SerializeToString(deterministic=True)).run(feeds).values())
 
 
-@lru_cache(maxsize=256)
 def _session(content: bytes) -> Session:
+    """One with a large weight in it is not kept."""
+    return _begun(content) if len(content) > _LARGE else _kept(content)
+
+
+@lru_cache(maxsize=256)
+def _kept(content: bytes) -> Session:
+    return _begun(content)
+
+
+def _begun(content: bytes) -> Session:
     proto = onnx.ModelProto()
     proto.ParseFromString(content)
     return Session(proto, threads=1)
