@@ -103,10 +103,8 @@ def test_the_limits_of_open_shapes_are_told(target, says: Says):
     says(note.values["limits"])
 
 
-def test_inputs_of_one_shape_are_told_together() -> None:
+def test_inputs_of_one_shape_are_told_together(says: Says) -> None:
     cache = [InputShape(f"past.{n}", (1, 4, 16), (1, 4, 16), (1, 4, 16)) for n in range(24)]
     shapes = (*cache, InputShape("ids", (1, 1), (1, 8), (1, 16)), InputShape("mask", (1, 1), (1, 8), (1, 16)))
     notes = trtexec_command(TrtexecRequest(Target.parse("trt-11.0"), "m.onnx", shapes=shapes)).notes
-    assert only(notes, NoteKind.SHAPE_LIMITS).values["limits"] == (
-        "past.0, past.1, past.2 and 21 more are pinned to 1x4x16; ids, mask go from 1x1 to 1x16, tuned for 1x8"
-    )
+    says(only(notes, NoteKind.SHAPE_LIMITS).values["limits"])
