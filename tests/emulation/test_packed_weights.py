@@ -205,3 +205,14 @@ def test_what_has_one_scale_for_all_is_held_by_the_model(streams: None) -> None:
     np.testing.assert_allclose(found["y"], kernel(model, "y", feeds[0]["x"]), rtol=2e-3, atol=1e-5)
     whole = emulate(Assignment(Sites(load(model)), {}))
     assert whole.graph.initializer[0].raw_data or whole.graph.initializer[0].int32_data
+
+
+@pytest.mark.parametrize("packed", [product(), dequantised(TensorProto.INT4, 1, zeros=False)])
+def test_whether_a_model_is_large_goes_by_its_weights_in_fp32(
+    packed: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(packed)
+    assert model.unpacked_bytes - model.emulated_bytes == 4 * N * K
+    monkeypatch.setattr("halfwise.emulation.emulate.LARGE_BYTES", 4 * N * K)
+    assert model.emulated_bytes < 4 * N * K
+    assert Emulator().streams(model)

@@ -267,7 +267,7 @@ class Emulator:
 
     def streams(self, model: Model) -> bool:
         """Whether it runs segment by segment."""
-        return model.emulated_bytes > LARGE_BYTES
+        return model.unpacked_bytes > LARGE_BYTES
 
     def keeps(self, model: Model) -> bool:
         """Whether walks through it are kept."""

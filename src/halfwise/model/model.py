@@ -141,6 +141,14 @@ class Model:
         return sum(each.nbytes if format_of_type(each.dtype.value) is None else 4 * each.size for each in held)
 
     @cached_property
+    def unpacked_bytes(self) -> int:
+        """The same with weights of 4 bits, and those that products hold packed, in FP32."""
+        held = [value.const_value for value in self.initializers() if value.const_value is not None]
+        narrow = sum(each.size for each in held if each.dtype in (onnx_ir.DataType.INT4, onnx_ir.DataType.UINT4))
+        products = [node.attributes for node in self.nodes if node.op_type == "MatMulNBits"]
+        return self.emulated_bytes + 4 * (narrow + sum(at.get_int("N", 0) * at.get_int("K", 0) for at in products))
+
+    @cached_property
     def value_names(self) -> frozenset[str]:
         """Every tensor name that is taken."""
         names = {value.name for value in self.initializers()} | {v.name for n in self.nodes for v in n.outputs}
