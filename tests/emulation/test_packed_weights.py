@@ -67,7 +67,7 @@ def test_what_the_runtime_orders_otherwise_stays_with_its_kernel() -> None:
     assert unpacked(product(columns=528)) is None  # ends within a block
     assert unpacked(product(order=True)) is None
     small = product()
-    small.graph.node[0].attribute[0].i = 0  # N
+    small.graph.node[0].attribute[0].i = 0  # one of its sizes
     assert unpacked(small) is None
 
 
@@ -216,3 +216,25 @@ def test_whether_a_model_is_large_goes_by_its_weights_in_fp32(
     monkeypatch.setattr("halfwise.emulation.emulate.LARGE_BYTES", 4 * N * K)
     assert model.emulated_bytes < 4 * N * K
     assert Emulator().streams(model)
+
+
+def test_a_weight_that_a_body_reads_stays(streams: None) -> None:
+    """The scales of a packed weight are read in a branch, too."""
+    model = product()
+    graph = model.graph
+    scales = graph.initializer[1]
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node(op, ["s"], [f"{name}_sum"], keepdims=0)],
+            name,
+            [],
+            [helper.make_tensor_value_info(f"{name}_sum", TensorProto.FLOAT, [])],
+        )
+        for name, op in (("then", "ReduceSum"), ("else", "ReduceMax"))
+    }
+    graph.initializer.append(numpy_helper.from_array(np.array(True), "yes"))
+    graph.node.append(helper.make_node("If", ["yes"], ["sum"], "branch", **branches))
+    graph.output.append(helper.make_tensor_value_info("sum", TensorProto.FLOAT, []))
+    (found,) = Emulator().session(Assignment(Sites(load(model)), {})).answers(inputs(2))
+    assert not isinstance(found, Exception), found
+    np.testing.assert_allclose(found["sum"], numpy_helper.to_array(scales).sum(), rtol=1e-4)

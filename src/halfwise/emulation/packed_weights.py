@@ -131,20 +131,31 @@ def with_unpacked(proto: onnx.ModelProto, weights: Sequence[Weight]) -> tuple[on
         return proto, tuple(weights)
     made = onnx.ModelProto()
     made.CopyFrom(proto)
-    given = [_given(proto.graph, result, tensor) for result, tensor in found.items()]
+    kept = {value.name for value in proto.graph.output}
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in proto.graph.node:
+        for name in reads_of(node):
+            readers.setdefault(name, []).append(node)
+    tables = {node.output[0] for node in proto.graph.node if node.op_type == "DequantizeLinear"}
+    given = [
+        _as_read(result, tensor, readers, kept)
+        if result in tables
+        else (Weight(_name(result), tensor, Format.FP32), [])
+        for result, tensor in found.items()
+    ]
     new, gone = [weight for weight, _ in given], {name for _, names in given for name in names}
     plain = [each for node in made.graph.node for each in _plain(node, node.output[0] in found)]
     nodes = [node for node in plain if gone.isdisjoint(node.output)]
     del made.graph.node[:]
     made.graph.node.extend(nodes)
-    read = {name for node in nodes for name in node.input}
-    kept = [tensor for tensor in made.graph.initializer if tensor.name in read or tensor.name not in known]
+    read = kept.union(*map(reads_of, nodes))
+    held = [tensor for tensor in made.graph.initializer if tensor.name in read or tensor.name not in known]
     del made.graph.initializer[:]
-    made.graph.initializer.extend(kept)
+    made.graph.initializer.extend(held)
     for weight in new:
         declared = declared_weight(weight.name, onnx.TensorProto.FLOAT, weight.tensor.shape.numpy())
         made.graph.initializer.append(declared)
-    left = {tensor.name for tensor in kept}
+    left = {tensor.name for tensor in held}
     return made, (*(weight for weight in weights if weight.name in left), *new)
 
 
@@ -201,17 +212,17 @@ def _unpacked(
     return found
 
 
-def _given(graph: onnx.GraphProto, result: str, tensor: UnpackedTensor) -> tuple[Weight, list[str]]:
-    """The weight, and what is made on the way to it: what is dequantised is rounded to FP16 where that is all that is
-    done with it."""
-    if not any(node.op_type == "DequantizeLinear" and node.output[0] == result for node in graph.node):
-        return Weight(_name(result), tensor, Format.FP32), []
-    kept, ends = {value.name for value in graph.output}, [result]
+def _as_read(
+    result: str, tensor: UnpackedTensor, readers: Mapping[str, Sequence[onnx.NodeProto]], kept: Collection[str]
+) -> tuple[Weight, list[str]]:
+    """What is dequantised, and the names of what is made on the way to it: it is rounded to FP16 where that is all that
+    is done with it."""
+    ends = [result]
     for kind in (onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT):
-        readers = [node for node in graph.node if ends[-1] in reads_of(node)]
-        if len(readers) != 1 or readers[0].op_type != "Cast" or ends[-1] in kept or _target(readers[0]) != kind:
+        (reader, *others) = readers.get(ends[-1], ()) or (None,)
+        if reader is None or others or reader.op_type != "Cast" or ends[-1] in kept or _target(reader) != kind:
             return Weight(result, tensor, Format.FP32), [result]
-        ends.append(readers[0].output[0])
+        ends.append(reader.output[0])
     if tensor.most > Format.FP16.max:
         return Weight(result, tensor, Format.FP32), [result]
     return Weight(ends[-1], tensor, Format.FP16), ends

@@ -48,8 +48,8 @@ __all__ = ["Step", "Stepper"]
 Array = NDArray[Any]
 Read = tuple[str, ir.Value, Format | None]
 
-# Operators whose work is worth several threads.
 _PACKED = {"DequantizeLinear", "MatMulNBits"}
+# Operators whose work is worth several threads.
 _HEAVY = PRODUCTS | RECURRENT | BODIES | {"Attention", "Einsum", "MatMulNBits"}
 
 
@@ -151,10 +151,9 @@ class Stepper:
             found = _of_table(node, compiled, assignment, store)
             if found is not None:
                 return {node.outputs[0]: found}
-        if node.op_type in _PACKED and self.emulator.device == "cpu":
-            unpacked = self._of_packed(node, compiled, store, changed or {})
-            if unpacked is not None:
-                return {compiled.outputs[0]: unpacked}
+        packed = node.op_type in _PACKED and self.emulator.device == "cpu"
+        if packed and (made := self._of_packed(node, compiled, store, changed or {})) is not None:
+            return {compiled.outputs[0]: made}
         feeds, lent = {}, self._lent if self.emulator.streams(assignment.sites.model) else None
         turned = _turned(node, compiled, store, changed or {})
         for name, value, fmt in compiled.reads if turned is None else compiled.reads[:-1]:
@@ -188,19 +187,20 @@ class Stepper:
         if (rows := rows_of(taken, width)) is None:
             return None
         tables = weights.parts(weight) if weights.has_parts(weight) else [self._lent.to(node, weight)]
-
-        def run(each: Array, part: Array) -> Array:
-            return session.run({session.input_names[0]: each, weight.name: part})[compiled.names[0]]
-
-        found = results_of_rows(rows, columns, tables, run)
-        for each, given, made in zip(together, taken, found, strict=True):
-            each.ahead[node] = made.reshape(*given.shape[:-1], columns)
+        name, result = session.input_names[0], compiled.names[0]
+        found = results_of_rows(rows, columns, tables, lambda a, b: session.run({name: a, weight.name: b})[result])
+        made = [each.reshape(*given.shape[:-1], columns) for each, given in zip(found, taken, strict=True)]
+        if changed:
+            return made[0]
+        for each, array in zip(together, made, strict=True):
+            each.ahead[node] = array
         return store.ahead.pop(node)
 
     def _dequantised(self, node: ir.Node, compiled: _Compiled, store: Store) -> Array | None:
         """Of a table in blocks, once for all that go beside a store."""
-        unit, fmt = self._unit(node, store.assignment)[1], store.assignment.stored(node.outputs[0])
-        found = dequantised_weight(unit.nodes[0], _weights(compiled))
+        stores = all(self.emulator.stores(node, store.assignment))  # else another's kernel makes it on its way
+        fmt = store.assignment.stored(node.outputs[0]) if stores else Format.FP32
+        found = dequantised_weight(self._unit(node, store.assignment)[1].nodes[0], _weights(compiled))
         if found is None or fmt is None or (fmt.narrow and found.most > fmt.max):
             return None
         made = self.emulator.weights.of(Weight("", found, fmt), room=Room())
