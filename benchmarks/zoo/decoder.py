@@ -20,7 +20,7 @@ import onnx
 from onnx import helper
 
 from benchmarks.zoo.graph import Graph
-from benchmarks.zoo.weight_file import BLOCK, STORED, Array, WeightFile
+from benchmarks.zoo.weight_file import BLOCK, QUANTISED, STORED, Array, WeightFile
 
 __all__ = ["PLANTED", "Sizes", "feedback", "feeds", "main", "parser", "save_feeds", "stream", "write_decoder"]
 
@@ -71,6 +71,7 @@ class _Decoder(Graph):
     def __init__(self, sizes: Sizes, file: WeightFile, operators: bool, planted: Sequence[str]) -> None:
         super().__init__(file)
         self.sizes, self.operators, self.planted = sizes, operators, planted
+        self.opset = 23 if operators else 19 if file.stored == "fp8" else 17
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
@@ -80,13 +81,19 @@ class _Decoder(Graph):
         if self.operators:
             return self.node("RMSNormalization", x, weight, axis=-1, epsilon=1e-6)
         squares = self.node("Pow", x, self.number(2.0))
-        mean = self.node("Add", self.node("ReduceMean", squares, axes=[-1], keepdims=1), self.number(1e-6))
+        axes: dict[str, Any] = {} if self.opset > 17 else {"axes": [-1]}
+        given = [] if axes else [self.integers(-1)]
+        mean = self.node("Add", self.node("ReduceMean", squares, *given, **axes, keepdims=1), self.number(1e-6))
         return self.node("Mul", weight, self.node("Mul", x, self.node("Reciprocal", self.node("Sqrt", mean))))
 
     def product(self, x: str, name: str, rows: int, columns: int, plant: Any = None) -> str:
-        """With a weight, which is packed where the file's are."""
-        if self.file.stored != "int4" or (plant is not None and self.planted):
+        """With a weight, which is quantised where the file's are."""
+        if self.file.stored not in ("int4", *QUANTISED) or (plant is not None and self.planted):
             return self.node("MatMul", x, self.matrix(name, rows, columns, plant))
+        if self.file.stored in QUANTISED:
+            table = self.file.quantised(name, rows, columns, rows**-0.5)
+            self.weights += table
+            return self.node("MatMul", x, self.node("DequantizeLinear", *(each.name for each in table), axis=1))
         words, scales = self.file.packed(name, rows, columns, rows**-0.5)
         self.weights += [words, scales]
         sizes: dict[str, Any] = {"K": rows, "N": columns, "bits": 4, "block_size": BLOCK}
@@ -233,7 +240,7 @@ def write_decoder(
             for n, _, _ in cache
         ),
     ]
-    return graph.save(path, inputs, outputs, 23 if operators else 17)
+    return graph.save(path, inputs, outputs, graph.opset)
 
 
 def feeds(

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-__all__ = ["BLOCK", "STORED", "Array", "WeightFile"]
+__all__ = ["BLOCK", "QUANTISED", "STORED", "Array", "WeightFile"]
 
 Array = NDArray[Any]
 
@@ -21,6 +21,12 @@ STORED: dict[str, tuple[int, np.dtype[Any]]] = {
     "fp16": (onnx.TensorProto.FLOAT16, np.dtype(np.float16)),
     "bf16": (onnx.TensorProto.BFLOAT16, np.dtype(ml_dtypes.bfloat16)),
     "int4": (onnx.TensorProto.FLOAT, np.dtype(np.float32)),  # of products, whose weights are packed; all else is FP32
+    "int8": (onnx.TensorProto.FLOAT, np.dtype(np.float32)),  # the same, with a scale for each column
+    "fp8": (onnx.TensorProto.FLOAT, np.dtype(np.float32)),  # E4M3, with one scale for all
+}
+QUANTISED = {
+    "int8": (onnx.TensorProto.INT8, np.dtype(np.int8), 127 / 5),
+    "fp8": (onnx.TensorProto.FLOAT8E4M3FN, np.dtype(ml_dtypes.float8_e4m3fn), 448 / 6),
 }
 BLOCK = 32  # packed numbers with one scale
 _SPREAD = 4.61  # the deviation of a number from 0 to 15
@@ -76,6 +82,20 @@ class WeightFile:
         words = self._declared(name, (columns, blocks, BLOCK // 2), offset, onnx.TensorProto.UINT8)
         scales = np.full(columns * blocks, deviation / _SPREAD) * self.rng.uniform(0.5, 1.5, columns * blocks)
         return words, self.given(f"{name}.scales", scales)
+
+    def quantised(
+        self, name: str, rows: int, columns: int, deviation: float
+    ) -> tuple[onnx.TensorProto, onnx.TensorProto]:
+        """The same as numbers of 8 bits and their scales, for DequantizeLinear along the second axis."""
+        (kind, dtype, largest), offset, step = QUANTISED[self.stored], self._start(), max(1, _POOL // columns)
+        for first in range(0, rows, step):
+            count, start = min(step, rows - first), int(self.rng.integers(_POOL))
+            piece = self._pool[start : start + count * columns] * np.float32(largest)
+            piece = np.clip(np.rint(piece), -127, 127) if dtype.kind == "i" else piece
+            self._file.write(piece.astype(dtype).view(np.uint8).data)
+        table = self._declared(name, (rows, columns), offset, kind)
+        scales = np.full(columns if dtype.kind == "i" else (), deviation / largest)
+        return table, self.given(f"{name}.scale", scales)
 
     def given(self, name: str, array: Array) -> onnx.TensorProto:
         offset = self._start()

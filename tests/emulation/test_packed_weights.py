@@ -12,10 +12,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.core.formats import Format
 from halfwise.emulation.emulate import Emulator, emulate
-from halfwise.emulation.packed_weights import UnpackedTensor, dequantised_weight, unpacked_weight
+from halfwise.emulation.packed_weights import dequantised_weight, unpacked_weight
 from halfwise.emulation.stepper import Stepper
 from halfwise.emulation.store import Store
 from halfwise.emulation.streamed import StreamedSession
+from halfwise.emulation.unpacked_tensor import UnpackedTensor
 from halfwise.emulation.weights import RoundedWeights
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
@@ -195,7 +196,7 @@ def test_a_large_model_with_tables_in_blocks_gives_what_the_whole_gives(
     np.testing.assert_array_equal(tables[0], dense.astype(np.float16).astype(np.float32) if narrow else dense)
 
 
-def test_what_has_one_scale_for_all_is_held_by_the_model(streams: None) -> None:
+def test_a_model_written_whole_holds_its_numbers_of_4_bits(streams: None) -> None:
     model = dequantised(TensorProto.INT4, 0, zeros=False)
     del model.graph.node[0].attribute[:]
     model.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.float32(0.02), "s"))

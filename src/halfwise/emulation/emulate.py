@@ -16,7 +16,7 @@ from halfwise.core.formats import Format, format_of_dtype, format_of_type, round
 from halfwise.emulation.arena import shrink
 from halfwise.emulation.endless_loops import bounded, deciding
 from halfwise.emulation.four_bits import has_four_bits, with_four_bits
-from halfwise.emulation.given_weights import declared_weight
+from halfwise.emulation.given_weights import INLINE_ELEMENTS, declared_weight
 from halfwise.emulation.kept_sessions import KeptSessions
 from halfwise.emulation.kept_walks import KeptWalks, identity_of
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, AnySession, Device, check_casts
@@ -30,6 +30,7 @@ from halfwise.emulation.profiles.opset_check import exist_in
 from halfwise.emulation.profiles.steps import Steps, cast
 from halfwise.emulation.shared import Recipe, SharedSession, attached
 from halfwise.emulation.streamed import Sessions, declared
+from halfwise.emulation.unpacked_tensor import FP8
 from halfwise.emulation.weights import RoundedWeights
 from halfwise.model.held_graphs import held_graphs
 from halfwise.model.model import Model
@@ -46,7 +47,6 @@ Array = NDArray[Any]
 
 _FLOAT = onnx.TensorProto.FLOAT
 
-INLINE_ELEMENTS = 256  # larger weights are handed to the runtime by memory
 LARGE_BYTES = 1 << 28  # a model with more weights than this runs segment by segment
 MOST_WHOLE_BYTES = 1 << 31  # the same of one that runs many times in a row: each would read and round them anew
 
@@ -151,11 +151,11 @@ class EmulationWriter:
 
     def spell_weight(self, weight: Weight, names: Names, *, main: bool) -> SpelledWeight:
         small, stored = weight.tensor.size <= INLINE_ELEMENTS, np.dtype(weight.tensor.dtype.numpy())
-        numeric = stored.kind in "biuf" and stored.isbuiltin == 1  # others, such as FP8's, are not given by memory
+        numeric = stored.kind in "biuf" and stored.isbuiltin == 1
         if main and not small and (weight.fmt is not None or numeric):
             kind = weight.tensor.dtype.value if weight.fmt is None else _FLOAT
             return SpelledWeight(declared_weight(weight.name, kind, weight.tensor.shape.numpy()), weight)
-        if main and not small and self.large and has_four_bits(weight):
+        if main and not small and self.large and (has_four_bits(weight) or weight.tensor.dtype in FP8):
             kind = weight.tensor.dtype.value
             return SpelledWeight(declared_weight(weight.name, kind, weight.tensor.shape.numpy()), weight)
         if not small:

@@ -13,7 +13,6 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from halfwise.core.formats import format_of_dtype
 from halfwise.core.put_off import Later
 
 if TYPE_CHECKING:
@@ -21,9 +20,11 @@ if TYPE_CHECKING:
 else:
     ort = Later("onnxruntime")
 
-__all__ = ["declared_weight", "hand_over"]
+__all__ = ["INLINE_ELEMENTS", "declared_weight", "hand_over"]
 
 Array = NDArray[Any]
+
+INLINE_ELEMENTS = 256  # larger weights are handed to the runtime by memory
 
 _FILE = Path(__file__)  # the runtime wants one to be there, and reads nothing of it
 _FOLDER = "session.model_external_initializers_file_folder_path"
@@ -56,10 +57,9 @@ def _share(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> N
 def _value(array: Array) -> ort.OrtValue:
     """A value that shares the array's memory; the runtime knows NumPy's own types only, others go by their bits."""
     array = np.require(array, requirements=["C", "A"])
-    fmt = format_of_dtype(array.dtype)
-    if fmt is not None and array.dtype.isbuiltin != 1:
-        bits = array.view(f"u{array.dtype.itemsize}")
-        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, fmt.onnx_type)
+    if array.dtype.isbuiltin != 1:
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(f"u{array.dtype.itemsize}"), kind)
     return ort.OrtValue.ortvalue_from_numpy(array)
 
 

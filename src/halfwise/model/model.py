@@ -142,9 +142,9 @@ class Model:
 
     @cached_property
     def unpacked_bytes(self) -> int:
-        """The same with weights of 4 bits, and those that products hold packed, in FP32."""
-        held = [value.const_value for value in self.initializers() if value.const_value is not None]
-        narrow = sum(each.size for each in held if each.dtype in (onnx_ir.DataType.INT4, onnx_ir.DataType.UINT4))
+        """The same with quantised weights, and those that products hold packed, in FP32."""
+        tables = {node.inputs[0] for node in self.nodes if node.op_type == "DequantizeLinear"}
+        narrow = sum(value.const_value.size for value in tables if value is not None and value.const_value is not None)
         products = [node.attributes for node in self.nodes if node.op_type == "MatMulNBits"]
         return self.emulated_bytes + 4 * (narrow + sum(at.get_int("N", 0) * at.get_int("K", 0) for at in products))
 
