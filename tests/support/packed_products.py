@@ -57,7 +57,7 @@ def product(
 def kernel(model: onnx.ModelProto, output: str, x: Array) -> Array:
     asked = onnx.ModelProto()
     asked.CopyFrom(model)
-    asked.graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, None))
+    asked.graph.output.append(onnx.ValueInfoProto(name=output))
     options = ort.SessionOptions()  # optimised, it multiplies in INT8
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(asked.SerializeToString(), options, providers=["CPUExecutionProvider"])

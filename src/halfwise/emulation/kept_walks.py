@@ -21,6 +21,7 @@ from halfwise.core.json_text import parse_json
 from halfwise.core.opened import is_own
 from halfwise.core.own_code import code_identity
 from halfwise.core.removed_tree import remove_tree
+from halfwise.emulation.quantised_tensor import QuantisedTensor
 from halfwise.model.weights import DerivedTensor, stored_tensor
 
 __all__ = ["KeptWalks", "identity_of"]
@@ -106,7 +107,7 @@ def identity_of(model: bytes, weights: Iterable[ir.TensorProtocol], feed: Mappin
     known = hashlib.sha256(model)
     files: dict[str, tuple[object, ...]] = {}  # many weights lie in one
     for tensor in map(stored_tensor, weights):
-        while isinstance(tensor, DerivedTensor):
+        while isinstance(tensor, (DerivedTensor, QuantisedTensor)):
             known.update(tensor.recipe)
             tensor = stored_tensor(tensor.source)
         if isinstance(tensor, ir.ExternalTensor):

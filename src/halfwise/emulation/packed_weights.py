@@ -15,6 +15,7 @@ from onnx import helper
 
 from halfwise.core.formats import Format
 from halfwise.emulation.given_weights import INLINE_ELEMENTS, declared_weight
+from halfwise.emulation.quantised_tensor import quantised_weight
 from halfwise.emulation.segments import reads_of
 from halfwise.emulation.unpacked_tensor import FP8, Layout, UnpackedTensor
 from halfwise.model.contrib.schemas import DOMAIN
@@ -26,6 +27,7 @@ __all__ = ["dequantised_weight", "has_packed", "plain_product", "unpacked_weight
 LARGE_BYTES = 1 << 20  # of a weight in FP32
 _FLOAT = onnx.TensorProto.FLOAT
 _QUANTISED = (ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.INT8, ir.DataType.UINT8, *FP8)
+_QUANTISERS = ("QuantizeLinear", "DequantizeLinear")
 _SIGNED = (ir.DataType.INT4, ir.DataType.INT8)
 
 
@@ -42,6 +44,12 @@ def has_packed(proto: onnx.ModelProto) -> bool:
 def with_unpacked(proto: onnx.ModelProto, weights: Sequence[Weight]) -> tuple[onnx.ModelProto, tuple[Weight, ...]]:
     """The model with plain products in their place, and the weights that it takes."""
     known = {weight.name: weight for weight in weights} | _within(proto)
+    made_of = {
+        node.output[0]: Weight(node.output[0], numbers, None)
+        for node in proto.graph.node
+        if (numbers := quantised_weight(node, known)) is not None
+    }
+    known |= made_of
     found = {
         node.output[0]: tensor
         for node in proto.graph.node
@@ -64,6 +72,9 @@ def with_unpacked(proto: onnx.ModelProto, weights: Sequence[Weight]) -> tuple[on
         for result, tensor in found.items()
     ]
     new, gone = [weight for weight, _ in given], {name for _, names in given for name in names}
+    for name in made_of.keys() - kept:
+        if all(reader.output[0] in found for reader in readers.get(name, ())):
+            gone.add(name)
     plain = [each for node in made.graph.node for each in _plain(node, node.output[0] in found)]
     nodes = [node for node in plain if gone.isdisjoint(node.output)]
     del made.graph.node[:]
@@ -122,7 +133,7 @@ def dequantised_weight(node: onnx.NodeProto, weights: Mapping[str, Weight]) -> U
 
 def _within(proto: onnx.ModelProto) -> dict[str, Weight]:
     """The small scales and zero points, which the model itself holds."""
-    read = {name for node in proto.graph.node if node.op_type == "DequantizeLinear" for name in node.input[1:]}
+    read = {name for node in proto.graph.node if node.op_type in _QUANTISERS for name in node.input[1:]}
     here = (each for each in proto.graph.initializer if each.name in read and not each.external_data)
     return {each.name: Weight(each.name, ir.serde.deserialize_tensor(each), None) for each in here}
 

@@ -18,23 +18,24 @@ from halfwise.core.formats import Format
 from halfwise.emulation.as_in_model import as_in_model
 from halfwise.emulation.body_ranges import OLDEST_OPSET, observed
 from halfwise.emulation.branches import branch_taken, handed_out, is_walked
+from halfwise.emulation.compiled_node import Compiled, Read
 from halfwise.emulation.declared import declared
 from halfwise.emulation.emulate import EmulationWriter, Emulator
 from halfwise.emulation.large_tables import (
     as_it_lies,
     by_columns,
-    is_turned,
     of_rows,
     picks_rows,
-    places_in,
     turns,
 )
 from halfwise.emulation.late_constants import constants_late
 from halfwise.emulation.lent_weights import LentWeights
 from halfwise.emulation.ort import FEW, MANY, RUNTIME_IR_VERSION, Device, Session
 from halfwise.emulation.packed_weights import dequantised_weight, plain_product
+from halfwise.emulation.quantised_tensor import QuantisedTensor, quantised_weight
 from halfwise.emulation.row_products import results_of_rows, rows_of
 from halfwise.emulation.store import Store, is_large
+from halfwise.emulation.table_steps import made_for_all, of_table, turned_table
 from halfwise.emulation.weights import Room
 from halfwise.model.bodies import bodies_of, nodes_in
 from halfwise.model.families import PRODUCTS, RECURRENT
@@ -46,20 +47,10 @@ from halfwise.precision.rewrite import RewrittenUnit, Weight, rewrite_unit
 __all__ = ["Step", "Stepper"]
 
 Array = NDArray[Any]
-Read = tuple[str, ir.Value, Format | None]
 
-_PACKED = {"DequantizeLinear", "MatMulNBits"}
+_PACKED = {"DequantizeLinear", "MatMulNBits", "QuantizeLinear"}
 # Operators whose work is worth several threads.
 _HEAVY = PRODUCTS | RECURRENT | BODIES | {"Attention", "Einsum", "MatMulNBits"}
-
-
-@dataclass(frozen=True)
-class _Compiled:
-    session: Session
-    reads: tuple[Read, ...]
-    outputs: tuple[ir.Value, ...]
-    names: tuple[str, ...]
-    device: Device
 
 
 @dataclass(frozen=True)
@@ -78,11 +69,11 @@ class Stepper:
         self.emulator = emulator
         self.executed = 0.0
         self._sessions: dict[tuple[bytes, Device], Session] = {}
-        self._compiled: dict[tuple[Any, ...], _Compiled] = {}
+        self._compiled: dict[tuple[Any, ...], Compiled] = {}
         self._lent = LentWeights(emulator.weights)
         self._inner: dict[ir.Node, tuple[ir.Node, ...]] = {}
         self._outside: dict[ir.Node, frozenset[ir.Value]] = {}
-        self._current: tuple[object, dict[ir.Node, _Compiled]] | None = None
+        self._current: tuple[object, dict[ir.Node, Compiled]] | None = None
 
     def rest(self) -> None:
         """Others may have the memory of what is made again when it is asked for."""
@@ -148,14 +139,14 @@ class Stepper:
         if changed is None and node in store.ahead:
             return {compiled.outputs[0]: store.ahead.pop(node)}
         if changed is None and (picks_rows(node) or turns(node)):
-            found = _of_table(node, compiled, assignment, store)
+            found = of_table(node, compiled, assignment, store)
             if found is not None:
                 return {node.outputs[0]: found}
         packed = node.op_type in _PACKED and self.emulator.device == "cpu"
         if packed and (made := self._of_packed(node, compiled, store, changed or {})) is not None:
             return {compiled.outputs[0]: made}
         feeds, lent = {}, self._lent if self.emulator.streams(assignment.sites.model) else None
-        turned = _turned(node, compiled, store, changed or {})
+        turned = turned_table(node, compiled, store, changed or {})
         for name, value, fmt in compiled.reads if turned is None else compiled.reads[:-1]:
             if changed is not None and value in changed:
                 stored = fmt is None or fmt is assignment.stored(value)
@@ -165,17 +156,17 @@ class Stepper:
         with as_in_model(node, {name: value for name, value, _ in compiled.reads}):
             if turned is not None:
                 return {compiled.outputs[0]: self._of_turned(node, store, compiled, feeds, turned)}
-            if lent is not None and changed is None and _made_for_all(node, compiled, store, feeds):
+            if lent is not None and changed is None and made_for_all(node, compiled, store, feeds):
                 return {compiled.outputs[0]: store.ahead.pop(node)}
             results = compiled.session.run(feeds, compiled.names)
         return dict(zip(compiled.outputs, results.values(), strict=True))
 
     def _of_packed(
-        self, node: ir.Node, compiled: _Compiled, store: Store, changed: Mapping[ir.Value, Array]
+        self, node: ir.Node, compiled: Compiled, store: Store, changed: Mapping[ir.Value, Array]
     ) -> Array | None:
         """A product with packed weights, made for all that go beside a store; None where the runtime's kernel does."""
-        if node.op_type == "DequantizeLinear":
-            return None if changed else self._dequantised(node, compiled, store)
+        if node.op_type != "MatMulNBits":
+            return None if changed else self._of_quantised(node, compiled, store)
         (_, value, fmt), *_ = compiled.reads
         plain = self._plain(node, compiled, store.assignment)
         together = store.beside if len(store.beside) > 1 and not changed else (store,)
@@ -196,25 +187,43 @@ class Stepper:
             each.ahead[node] = array
         return store.ahead.pop(node)
 
-    def _dequantised(self, node: ir.Node, compiled: _Compiled, store: Store) -> Array | None:
-        """Of a table in blocks, once for all that go beside a store."""
-        stores = all(self.emulator.stores(node, store.assignment))  # else another's kernel makes it on its way
-        fmt = store.assignment.stored(node.outputs[0]) if stores else Format.FP32
-        found = dequantised_weight(self._unit(node, store.assignment)[1].nodes[0], _weights(compiled))
-        if found is None or fmt is None or (fmt.narrow and found.most > fmt.max):
+    def _of_quantised(self, node: ir.Node, compiled: Compiled, store: Store) -> Array | None:
+        """What is made of a weight alone, once for all that go beside a store."""
+        made = self._numbers(node, compiled, store.assignment)
+        array = np.asarray(made.numpy()) if made is not None else self._dequantised(node, compiled, store)
+        if array is None:
             return None
-        made = self.emulator.weights.of(Weight("", found, fmt), room=Room())
         for each in store.beside if len(store.beside) > 1 else (store,):
-            each.ahead[node] = made
+            each.ahead[node] = array
         return store.ahead.pop(node)
 
-    def _plain(self, node: ir.Node, compiled: _Compiled, assignment: Assignment) -> tuple[Session, Weight] | None:
+    def _numbers(self, node: ir.Node, compiled: Compiled, assignment: Assignment) -> QuantisedTensor | None:
+        if node.op_type != "QuantizeLinear":
+            return None
+        return quantised_weight(self._unit(node, assignment)[1].nodes[0], compiled.weights)
+
+    def _dequantised(self, node: ir.Node, compiled: Compiled, store: Store) -> Array | None:
+        assignment = store.assignment
+        stores = all(self.emulator.stores(node, assignment))  # else another's kernel makes it on its way
+        fmt = assignment.stored(node.outputs[0]) if stores else Format.FP32
+        weights = compiled.weights
+        (name, value, _), *_ = compiled.reads
+        before = value.producer()
+        if before is not None and before.op_type == "QuantizeLinear":
+            made = self._numbers(before, self.compile(before, assignment), assignment)
+            weights |= {} if made is None else {name: Weight(name, made, None)}
+        found = dequantised_weight(self._unit(node, assignment)[1].nodes[0], weights)
+        if found is None or fmt is None or (fmt.narrow and found.most > fmt.max):
+            return None
+        return self.emulator.weights.of(Weight("", found, fmt), room=Room())
+
+    def _plain(self, node: ir.Node, compiled: Compiled, assignment: Assignment) -> tuple[Session, Weight] | None:
         """The session of that product, and its weight."""
-        found = plain_product(self._unit(node, assignment)[0], _weights(compiled))
+        found = plain_product(self._unit(node, assignment)[0], compiled.weights)
         return None if found is None else (self._session(node, found[0], assignment.sites.model), found[1])
 
     def _of_turned(
-        self, node: ir.Node, store: Store, compiled: _Compiled, feeds: Mapping[str, Array], table: Array
+        self, node: ir.Node, store: Store, compiled: Compiled, feeds: Mapping[str, Array], table: Array
     ) -> Array:
         """A product with a large table that lies the other way, which is not copied as a whole."""
         name, value, fmt = compiled.reads[-1]
@@ -243,7 +252,7 @@ class Stepper:
             self._inner[node] = tuple(inner for graph in bodies_of(node) for inner in nodes_in(graph))
         return self._inner[node]
 
-    def compile(self, node: ir.Node, assignment: Assignment) -> _Compiled:
+    def compile(self, node: ir.Node, assignment: Assignment) -> Compiled:
         decided = assignment if assignment.formats else (assignment.sites, assignment.io)  # FP32 is often made anew
         if self._current is None or self._current[0] != decided:
             self._current = (decided, {})
@@ -252,7 +261,7 @@ class Stepper:
             known[node] = self._found(node, assignment)
         return known[node]
 
-    def _found(self, node: ir.Node, assignment: Assignment) -> _Compiled:
+    def _found(self, node: ir.Node, assignment: Assignment) -> Compiled:
         within = (node, *self.inner(node))
         reads = (assignment.read(node, slot) for slot in range(len(node.inputs)))
         key = (node, self.emulator.stores(node, assignment), *(assignment.of(n) for n in within), *reads)
@@ -273,14 +282,14 @@ class Stepper:
         except InputError:
             return {}
 
-    def _compile(self, node: ir.Node, assignment: Assignment) -> _Compiled:
+    def _compile(self, node: ir.Node, assignment: Assignment) -> Compiled:
         proto_model, unit = self._unit(node, assignment)
         names = {**{name: value for name, value, _ in unit.reads}, **dict(unit.outputs)}
         with as_in_model(node, names):
             session = self._session(node, proto_model, assignment.sites.model)
         outputs = tuple(value for _, value in unit.outputs)
         names_out = tuple(name for name, _ in unit.outputs)
-        return _Compiled(session, unit.reads, outputs, names_out, self._device(node, assignment.sites.model))
+        return Compiled(session, unit.reads, outputs, names_out, self._device(node, assignment.sites.model))
 
     def _session(self, node: ir.Node, proto: onnx.ModelProto, model: Model) -> Session:
         """One for all nodes of equal content."""
@@ -347,54 +356,3 @@ class Stepper:
 
     def _peek(self, store: Store, value: ir.Value | None) -> Array | None:
         return store.read(value, None) if value is not None and value in store else None
-
-
-def _weights(compiled: _Compiled) -> dict[str, Weight]:
-    read = ((name, value.const_value, fmt) for name, value, fmt in compiled.reads if value.is_initializer())
-    return {name: Weight(name, tensor, fmt) for name, tensor, fmt in read if tensor is not None}
-
-
-def _made_for_all(node: ir.Node, compiled: _Compiled, store: Store, feeds: Mapping[str, Array]) -> bool:
-    """Whether the product with a weight was made for all that go beside a store: it reads the weight once."""
-    if len(store.beside) < 2 or node.op_type != "MatMul" or node.domain or compiled.device != "cpu":
-        return False
-    (name, value, fmt), *others = compiled.reads
-    if len(others) != 1 or not others[0][1].is_initializer() or any(value not in each for each in store.beside):
-        return False
-    table, taken = feeds[others[0][0]], [each.read(value, fmt) for each in store.beside]
-    rows = rows_of(taken, table.shape[0]) if table.ndim == 2 else None
-    if rows is None:
-        return False
-
-    def run(each: Array, part: Array) -> Array:
-        made: Array = compiled.session.run({name: each, others[0][0]: part}, compiled.names)[compiled.names[0]]
-        return made
-
-    for each, of, made in zip(store.beside, taken, results_of_rows(rows, table.shape[1], [table], run), strict=True):
-        each.ahead[node] = made.reshape(*of.shape[:-1], table.shape[1])
-    return True
-
-
-def _of_table(node: ir.Node, compiled: _Compiled, assignment: Assignment, store: Store) -> Array | None:
-    """What is picked of a large weight, or its transpose, which is no copy; None where the runtime has to make it."""
-    (_, table, fmt), *others = compiled.reads
-    if table is not node.inputs[0] or fmt is not assignment.stored(node.outputs[0]):
-        return None
-    if turns(node):
-        turned: Array = store.read(table, fmt).T
-        return turned
-    indices = store.read(others[0][1], None) if others else None
-    assert table.const_value is not None
-    known = indices is not None and places_in(indices, table.const_value.shape.numpy()[0])
-    return store.picked(table, fmt, indices) if known and indices is not None else None
-
-
-def _turned(node: ir.Node, compiled: _Compiled, store: Store, changed: Mapping[ir.Value, Array]) -> Array | None:
-    """The table of a product, if it lies the other way."""
-    if node.op_type != "MatMul" or node.domain:
-        return None
-    value = compiled.reads[-1][1]
-    if value is not node.inputs[1] or value not in store:
-        return None
-    array = changed[value] if value in changed else store.read(value, None)
-    return array if is_turned(array) else None

@@ -120,9 +120,9 @@ class UnpackedTensor(DerivedTensor):
 
 def _bytes(words: ir.TensorProtocol) -> NDArray[np.uint8]:
     stored = stored_tensor(words)
-    return (
-        np.asarray(stored.numpy()) if stored.dtype is ir.DataType.UINT8 else np.frombuffer(stored.tobytes(), np.uint8)
-    )
+    if stored.dtype.bitwidth < 8:
+        return np.frombuffer(stored.tobytes(), np.uint8)
+    return np.ascontiguousarray(stored.numpy()).view(np.uint8)
 
 
 def _values(at: Layout) -> Array:
