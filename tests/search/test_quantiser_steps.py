@@ -61,3 +61,40 @@ def test_quantisers_in_the_branch_that_is_taken_take_steps_too(which: bool) -> N
     session = emulator.session(Assignment(sites, {}))
     answers = [session.run(dict(feed)) for feed in feeds]
     assert Movement(sites, emulator, question, feeds, answers, RunCounter()).measured(0.1).ratio > 0.0
+
+
+def of_layers(depth: int = 3) -> Movement:
+    """The layers of a model in FP32, its answers, and two inputs."""
+    sites, emulator = Sites(load(quantised(layers(depth), step=0.05))), Emulator()
+    feeds = [Feed(index, feed) for index, feed in enumerate(samples())][:2]
+    session = emulator.session(Assignment(sites, {}))
+    question = Question(Tolerance.parse(["*:rel_l2<=0.01"], ["y"], ["y"]))
+    return Movement(sites, emulator, question, feeds, [session.run(dict(feed)) for feed in feeds], RunCounter())
+
+
+def test_a_large_model_moves_as_much_and_in_each_draw_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = of_layers().measured(0.01, 8).ratio
+    monkeypatch.setattr("halfwise.emulation.emulate.LARGE_BYTES", 0)
+    movement = of_layers()
+    once, often = movement.measured(0.01).ratio, movement.measured(0.01, 8).ratio
+    assert 0.0 < once < often
+    assert 0.5 * whole < often < 2.0 * whole
+    assert movement.measured(0.01, 8).ratio == often  # the same draws again
+
+
+def test_no_kernel_moves_a_weight() -> None:
+    """What stands behind the weights' quantisers is one for TF32 and FP32."""
+    held = np.random.default_rng(3).standard_normal((16, 16)).astype(np.float32)
+    nodes = [
+        node("Transpose", "w", "t", perm=[1, 0]),
+        node("QuantizeLinear", "t s", "q"),
+        node("DequantizeLinear", "q s", "d"),
+        node("MatMul", "x d", "y"),
+    ]
+    ends = [value("x", shape=(4, 16))], [value("y", shape=(4, 16))]
+    sites = Sites(load(model(nodes, *ends, [weight("w", held), weight("s", np.float32(0.05))], opset=19)))
+    emulator, question = Emulator(), Question(Tolerance.parse(["*:rel_l2<=0.01"], ["y"], ["y"]))
+    feeds = [Feed(index, feed) for index, feed in enumerate(samples())]
+    session = emulator.session(Assignment(sites, {}))
+    answers = [session.run(dict(feed)) for feed in feeds]
+    assert Movement(sites, emulator, question, feeds, answers, RunCounter()).measured(0.01, 2).ratio == 0.0

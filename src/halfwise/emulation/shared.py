@@ -52,16 +52,21 @@ class Recipe:
         walked: Callable[[int, int], None] = lambda *_: None,
         known: Sessions | None = None,
         kept: KeptWalks | None = None,
+        *,
+        redraw: bool = True,
     ) -> AnySession:
+        """Without `redraw` each run draws other random numbers."""
         if self.values is None:
             picked, weights = with_picked(*with_four_bits(self.proto, self.weights), self.rounded)
             proto, held = with_turned(picked, weights, self.rounded)
             size = sum(array.nbytes for array in held.values())
             lean = size > _PACKED and not has_packed(proto)
-            return Session(proto, held, lean=lean, threads=MANY if size > _LARGE else FEW, device=self.device)
+            threads = MANY if size > _LARGE else FEW
+            return Session(proto, held, lean=lean, threads=threads, device=self.device, redraw=redraw)
         known = {} if known is None else known
         plain = with_unpacked(self.proto, self.weights) if self.device == "cpu" else (self.proto, self.weights)
-        return StreamedSession(*with_four_bits(*plain), self.values, self.rounded, known, walked, self.device, kept)
+        given = with_four_bits(*plain)
+        return StreamedSession(*given, self.values, self.rounded, known, walked, self.device, kept, redraw=redraw)
 
 
 class Pending(Protocol):

@@ -78,8 +78,10 @@ class StreamedSession:
         walked: Callable[[int, int], None] = lambda *_: None,
         device: Device = "cpu",
         kept: KeptWalks | None = None,
+        *,
+        redraw: bool = True,
     ) -> None:
-        self._walked, self._device, self._kept = walked, device, kept or KeptWalks()
+        self._walked, self._device, self._kept, self._redraw = walked, device, kept or KeptWalks(), redraw
         graph = proto.graph
         self.input_names = tuple(value.name for value in graph.input)
         self.output_names = tuple(value.name for value in graph.output)
@@ -277,11 +279,11 @@ class StreamedSession:
         proto = self._spelled(segment, names, taken)
         if constant:
             held = {names.get(name, name): array for name, array in constant.items()}
-            session = Session(proto, held, lean=True, threads=MANY, device=self._device)
+            session = Session(proto, held, lean=True, threads=MANY, device=self._device, redraw=self._redraw)
         else:
             content = proto.SerializeToString(deterministic=True)
             if content not in self._known:
-                self._known[content] = Session(proto, threads=MANY, device=self._device)
+                self._known[content] = Session(proto, threads=MANY, device=self._device, redraw=self._redraw)
             session = self._known[content]
         gives = tuple((names.get(name, name), name) for name in segment.gives)
         return _Ready(session, tuple((names.get(name, name), name) for name in taken), gives)

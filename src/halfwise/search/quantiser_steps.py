@@ -20,11 +20,14 @@ from onnx import helper
 from halfwise.core.evaluation import evaluate
 from halfwise.core.notes import Note, NoteKind
 from halfwise.emulation.emulate import Emulator, widen_feeds
-from halfwise.emulation.four_bits import with_four_bits
-from halfwise.emulation.ort import Session
+from halfwise.emulation.ort import AnySession
+from halfwise.emulation.segments import reads_of
+from halfwise.emulation.shared import Recipe
+from halfwise.emulation.streamed import answered, declared
 from halfwise.model.families import STEPS
 from halfwise.model.held_graphs import held_graphs
 from halfwise.model.inputs.feed import Feed
+from halfwise.model.ops import RANDOM
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.judge import Measured, Question, worst_of
@@ -71,19 +74,22 @@ class Movement:
 
     def measured(self, by: float, draws: int = 1) -> Measured:
         """The error once what enters the quantisers moves by so much: the worst of several draws, for each input."""
-        written = self.emulator.write(Assignment(self.sites, {}))
-        whole, given = with_four_bits(written.proto, written.weights)
+        model, emulator = self.sites.model, self.emulator
+        written = emulator.write(Assignment(self.sites, {}))
         proto = onnx.ModelProto()
-        proto.CopyFrom(whole)
-        _move(proto.graph, by, self.sites.model.opset(), count())
-        weights = {weight.name: self.emulator.weights.of(weight) for weight in given}
-        session = Session(proto, weights, device=self.emulator.device, redraw=False)
+        proto.CopyFrom(written.proto)
+        streams = emulator.streams(model)
+        numbers = count()
+        _move(proto.graph, by, model.opset(), (_Draw(each, 0 if streams else each) for each in numbers), set())
+        values = declared(model) if streams else None
+        recipe = Recipe(proto, tuple(written.weights), emulator.weights, values, emulator.device)
+        session = recipe.session(emulator.walked, redraw=False)
         self.counter.add(draws * len(self.feeds))
         return worst_of([self._drawn(session) for _ in range(draws)])
 
-    def _drawn(self, session: Session) -> Measured:
-        wide = (widen_feeds(feed) for feed in self.feeds)
-        answers = (session.run({name: feed[name] for name in session.input_names}) for feed in wide)
+    def _drawn(self, session: AnySession) -> Measured:
+        wide = [widen_feeds(feed) for feed in self.feeds]
+        answers = answered(session, [{name: feed[name] for name in session.input_names} for feed in wide])
         question = self.question
         return Measured.of(evaluate(list(self.references), answers, question.tolerance, question.metric), question)
 
@@ -143,15 +149,27 @@ def _two_digits(value: float) -> float:
     return round(math.ceil(value / unit) * unit, 12)
 
 
-def _move(graph: onnx.GraphProto, by: float, opset: int, numbers: Iterator[int]) -> None:
+@dataclass(frozen=True)
+class _Draw:
+    """What is drawn for one quantiser. Layers with one seed are spelled alike, and share a session of many draws."""
+
+    number: int
+    seed: int
+
+
+def _move(graph: onnx.GraphProto, by: float, opset: int, draws: Iterator[_Draw], fixed: set[str]) -> None:
+    """What is quantised but for weights, and what is made of them alone: no kernel moves these. `fixed` are known."""
+    fixed |= {tensor.name for tensor in graph.initializer}
     nodes = list[onnx.NodeProto]()
     for node in graph.node:
         for body in held_graphs(node):
-            _move(body, by, opset, numbers)
-        if node.op_type in STEPS and not node.domain:
-            number = next(numbers)
-            factor, moved = f"halfwise:factor{number}", f"halfwise:moved{number}"
-            nodes += (_factors if opset < _NO_RANDOM_LIKE else _signs)(node.input[0], factor, by, number)
+            _move(body, by, opset, draws, set(fixed))
+        alone = fixed.issuperset(reads_of(node)) and node.op_type not in RANDOM
+        fixed.update(node.output if alone else ())
+        if node.op_type in STEPS and not node.domain and not alone:
+            draw = next(draws)
+            factor, moved = f"halfwise:factor{draw.number}", f"halfwise:moved{draw.number}"
+            nodes += (_factors if opset < _NO_RANDOM_LIKE else _signs)(node.input[0], factor, by, draw.seed)
             nodes.append(helper.make_node("Mul", [node.input[0], factor], [moved]))
             node.input[0] = moved
         nodes.append(node)
