@@ -65,10 +65,11 @@ def _show_verdict(terminal: Terminal, result: FixResult) -> None:
     else:
         standing = result.standing
         judged = f"judged {where}" if standing.here else where
-        told = f"{standing.told} {_with(result, kept)}" if result.sites.free else "stays as it is: no node can be FP16"
+        told = f"{standing.told}{standing.stop} {_with(result, kept)}"
+        told = told if result.sites.free else "stays as it is: no node can be FP16"
         terminal.line(f"{name} {told}, {judged}:", _STYLES[standing.rank])
     if result.refusal:
-        terminal.line(f"but the model cannot be built for {result.plan.target}: {result.refusal}", "bold red")
+        terminal.line(result.refusal, "bold red")
     elif not result.good:
         terminal.line(way_out(result).cause, "bold red")
     elif why := caution(result):
@@ -90,7 +91,9 @@ def _with(result: FixResult, kept: Sequence[PlannedNode]) -> str:
         words = f"with {len(kept):,} of its {counted(len(result.model.nodes), 'node')} in {formats}"
         return f"{words} and {repaired}" if repairs else words
     if repairs:
-        return f"after {repaired}: no node needs FP32"
+        return f"after {repaired}: no node needs FP32" if result.good else f"with {repaired}"
+    if not result.good:
+        return "in plain FP16"
     if result.model.given is None:
         return "as it is: no node needs FP32"
     double = any(computes_double(site.node) for site in result.sites.all)
