@@ -23,7 +23,7 @@ from halfwise.emulation.stepper import Stepper
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.rollout import Trajectory
 from halfwise.model.inputs.samples import Samples
-from halfwise.model.outputs.kinds import OutputFacts, facts_of
+from halfwise.model.outputs.kinds import OutputFacts, facts_of, sized_anew
 from halfwise.model.outputs.settled import settled
 from halfwise.model.outputs.understood import understand
 from halfwise.precision.sites import Sites
@@ -122,6 +122,8 @@ def _judged_by(
         assert not isinstance(request.tolerance, Tolerance)
         stated = understand(facts, request.tolerance, request.metric, answers).tolerance
     assert stated is not None
+    if request.plan is not None and not request.plan.sha256:  # its sizes may be those of other weights
+        stated = replace(stated, kinds=sized_anew(stated.kinds, answers))
     outputs = [{name: answer[name] for name in request.model.output_names} for answer in answers]
     stated.check_outputs(outputs[0])
     if stated.measure and request.metric is None:
