@@ -49,6 +49,7 @@ def show_fix(terminal: Terminal, result: FixResult, command: str = "", *, explai
         _show_policies(terminal, result)
     if result.curve:
         _show_curve(terminal, result)
+    terminal.line()
     show_profiles(terminal, result.by_profile)
     _show_cost(terminal, result)
     _show_latency(terminal, result)
@@ -175,7 +176,6 @@ def _show_curve(terminal: Terminal, result: FixResult) -> None:
 def _show_cost(terminal: Terminal, result: FixResult) -> None:
     cost = result.cost
     left = share(cost.fp32_flops_share) if cost.fp32_flops_share else "none"
-    terminal.line()
     terminal.line(
         f"took {cost.model_runs:.1f} model runs, {cost.seconds:.1f} s, {cost.peak_rss_mb:,.0f} MB with mapped files; "
         f"leaves {left} of the arithmetic in {cost.left_in}, {counted(cost.casts, 'cast')} "

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from halfwise.core.answers import check_answers, only_zero
 from halfwise.core.errors import InputError
-from halfwise.core.measures.blind import blind_notes, sees_nothing
+from halfwise.core.measures.blind import blind_notes, check_equal, sees_nothing
 from halfwise.core.measures.named import measure_named
 from halfwise.core.notes import Note, NoteKind
-from halfwise.core.tolerance import Tolerance
+from halfwise.core.tolerance import USER_METRIC, Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.first_not_finite import lost_from
 from halfwise.emulation.observed_ranks import with_observed_ranks
@@ -132,6 +132,7 @@ def _judged_by(
         return request, stated
     if request.metric is None:
         raise InputError("the plan's tolerance bounds your own metric: name its function with --metric")
+    check_equal(request.metric, min(b.value for b in stated.bounds if b.metric == USER_METRIC), outputs[0])
     blind = blind_notes(request.metric, [sees_nothing(request.metric, answer) for answer in outputs])
     return replace(request, notes=(*request.notes, *blind)), stated
 
