@@ -22,7 +22,7 @@ def likeness(reference: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> 
 def test_a_likeness_in_place_of_an_error_is_refused_before_the_search() -> None:
     proto = model([node("Relu", "x", "y")], [value("x", shape=(4,))], [value("y", shape=(4,))])
     feeds = [{"x": np.arange(4, dtype=np.float32)}]
-    with pytest.raises(InputError, match=r"gives 1 for equal outputs, where 0\.1 is allowed: return 0"):
+    with pytest.raises(InputError, match="gives 1 for equal outputs"):
         fix(proto, feeds, metric=likeness, tolerance=["metric<=0.1"])
     assert fix(proto, feeds, metric=lambda a, b: 1 - likeness(a, b), tolerance=["metric<=0.1"]).met
 

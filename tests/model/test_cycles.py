@@ -8,9 +8,10 @@ import pytest
 from halfwise.core.errors import InputError
 from halfwise.model.model import load
 from tests.models.build import model, node, value, weight
+from tests.support.says import Says
 
 
-def test_the_nodes_of_the_cycle_are_named_and_no_others() -> None:
+def test_the_nodes_of_the_cycle_are_named_and_no_others(says: Says) -> None:
     """Neither what leads into it nor what comes after."""
     given = model(
         [
@@ -25,4 +26,4 @@ def test_the_nodes_of_the_cycle_are_named_and_no_others() -> None:
         each.name = f"n{at}"
     with pytest.raises(InputError) as caught:
         load(given)
-    assert str(caught.value) == "the model: the graph has a cycle of 'n1', 'n2', 'n3'; export the model again"
+    says(caught.value)
