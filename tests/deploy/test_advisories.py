@@ -376,6 +376,13 @@ def test_files_that_are_neither(tmp_path, name, content, says: Says):
     says(caught.value)
 
 
+def test_a_model_without_nodes_meets_nothing(tmp_path: Path) -> None:
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "g", [x], [x])), path)
+    assert facts_of_file(path).nodes == ()
+
+
 def test_paths_that_are_no_files(tmp_path, says: Says):
     with pytest.raises(InputError) as caught:
         facts_of_file(tmp_path / "gone.onnx")

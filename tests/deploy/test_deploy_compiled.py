@@ -202,7 +202,7 @@ def test_a_model_that_the_targets_own_compiler_refuses_is_a_no(
     show_fix(terminal, result)
     terminal.flush()
     shown = capsys.readouterr().out
-    says(shown, "but the model")
+    says(shown, "keeps the tolerance in emulation")
     says(shown, "No choice")
     assert shown.count("refuses the typed model") == 1 and "halfwise trace" not in shown
     assert "cause:" not in fix_markdown(result)  # no rounding is

@@ -57,9 +57,10 @@ def test_a_ready_measure_is_called_by_its_name_and_a_function_is_the_users_own(s
 
 
 def test_what_a_metric_measures_is_no_output(says: Says) -> None:
-    own = fix(product(), FEEDS, metric=lambda reference, other: 2.0, tolerance="metric<=1")
-    named = replace(own.verdict, part="boxes")
-    for each in (own, replace(own, measured=replace(own.measured, verdict=named))):
+    made = fix(product(), FEEDS, metric=lambda reference, other: 0.0, tolerance="metric<=1", keep="op:*")
+    missed = replace(made.verdict, met=False, ratio=2.0, value=2.0)
+    for verdict in (missed, replace(missed, part="boxes")):
+        each = replace(made, measured=replace(made.measured, verdict=verdict))
         assert not each.met
         says(way_out(each).cause)
 

@@ -128,7 +128,7 @@ def test_nothing_to_keep_is_short() -> None:
 def test_who_spoils_a_kept_tolerance_stands_at_the_top(says: Says) -> None:
     refused = fix_markdown(replace(healthy_result(), files=FixFiles(deploy_files=DeployFiles(refusal="no kernel"))))
     says(refused.splitlines()[0])
-    assert "refuses the model: no kernel" in refused
+    assert "\n- no kernel\n" in refused
     told = (finding("HW504", Where("model", "x"), saying("it broke"), {}),)
     nowhere = Verdict(False, math.inf, "", "", math.inf, 0.0)
     record = BackendRecord("ort-cuda", "", "")

@@ -125,7 +125,7 @@ def test_what_a_real_backend_made_of_it_has_its_section(says: Says) -> None:
     says(page.lines, "is kept there")
     bad = replace(good, verdict=Verdict(False, 3.0, "y", "rel_l2", 0.03, 0.01))
     page = shown(replace(result, confirmation=bad))
-    assert "Not confirmed" in page.text and f"misses the tolerance on {record.title}." in page.text
+    assert "Not confirmed" in page.text and f"but misses it on {record.title}." in page.text
     says(page.lines, "tolerance is not kept")
     failed = replace(
         bad, outputs={}, gaps={}, findings=(finding("HW504", Where("model", "x"), saying("it broke"), {}),)

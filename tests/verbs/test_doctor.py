@@ -213,6 +213,22 @@ def test_a_damaged_model_is_to_be_copied_again(tmp_path: Path, content: bytes) -
     assert "halfwise" not in following.command
 
 
+def test_a_model_that_lacks_something_is_not_to_be_exported_again(tmp_path: Path, says: Says) -> None:
+    """What it lacks is in the note."""
+    path, _ = save(SHAPES["healthy_mlp"](), tmp_path)
+    proto = onnx.load(path)
+    onnx.save(proto, path, save_as_external_data=True, size_threshold=0, location="weights.bin")
+    (tmp_path / "weights.bin").unlink()
+    result = doctor(path)
+    says(say(result.notes[0]))
+    says(result.next.command)
+
+
+def test_an_image_by_the_name_of_a_model_gets_its_way_on(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    assert doctor(tmp_path / "model.onnx").next.command == "give its folder with --images"
+
+
 def test_a_folder_is_opened(halfwise_cli: CommandLine, tmp_path: Path, says: Says) -> None:
     save(SHAPES["healthy_mlp"](), tmp_path)
     (tmp_path / "net.pt").write_bytes(FILES["checkpoint"][1])

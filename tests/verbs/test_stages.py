@@ -383,3 +383,9 @@ def test_a_tensor_type_that_cannot_pass_joins_stages() -> None:
     result = stages(proto, [{"x": f32(1, 2, 3, 4)}], cut=["s", "a"])
     assert result.met
     assert any(" + " in stage.name for stage in result.stages)
+
+
+def test_a_model_without_nodes_has_no_stages() -> None:
+    proto = model([], [value("x", shape=(1,))], [value("x", shape=(1,))])
+    with pytest.raises(InputError, match="has no nodes"):
+        stages(proto)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from halfwise.backends.backend import BackendFailure
 from halfwise.backends.bf16_values import run_session
 from halfwise.backends.mapped_file import mapped
+from halfwise.backends.runtime_path import named
 from halfwise.backends.seeded_file import Sessions, seeded
 from halfwise.core.child.kept import ask
 from halfwise.core.child.serve import Answer, Request
@@ -123,7 +124,7 @@ def _begun(model: Path, options: Any, *, random: bool) -> Sessions:
     if content is not None:
         with suppress(Exception):
             return begun(content)
-    return begun(str(model))
+    return begun(named(model))
 
 
 def _without_keys(held: Any) -> Any:

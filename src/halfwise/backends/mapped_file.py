@@ -9,6 +9,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
+from halfwise.backends.runtime_path import speakable, with_data_in
 from halfwise.core.protobuf_wire import ALIGNMENT
 from halfwise.model.weights_in_place import without_weights
 
@@ -19,7 +20,7 @@ LEAST = 1 << 24  # bytes of a file for which it is worth its while
 
 def mapped(model: Path, settings: Any) -> bytes | None:
     """Its protobuf; None where that brings nothing, or where it is no model."""
-    if model.stat().st_size < LEAST:
+    if model.stat().st_size < LEAST or not speakable(model):
         return None
     with (
         model.open("rb") as file,
@@ -29,5 +30,5 @@ def mapped(model: Path, settings: Any) -> bytes | None:
         found = without_weights(view, model.name, ALIGNMENT)
     if found is None:
         return None
-    settings.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
+    with_data_in(settings, model.parent)
     return found

@@ -16,6 +16,7 @@ from halfwise.backends.as_written import typed_as
 from halfwise.backends.backend import BackendFailure, BackendOptions, BackendRecord, BackendRun, Optimization
 from halfwise.backends.bf16_values import run_session
 from halfwise.backends.child import answer, rollout_asked
+from halfwise.backends.runtime_path import named, with_data_in
 from halfwise.backends.seeded_file import Sessions
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
@@ -204,8 +205,8 @@ def _for_runtime(model: Path, settings: Any) -> tuple[str | bytes, bool]:
     opset = next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
     random = seed_file(proto.graph)
     if not random and proto.ir_version <= RUNTIME_IR_VERSION and runtime_opset(proto, opset) == opset:
-        return str(model), False
-    settings.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
+        return named(model), False
+    with_data_in(settings, model.parent)
     with stamped(proto):
         return bytes(proto.SerializeToString()), random
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from halfwise.backends.runtime_path import with_data_in
+
 __all__ = ["Sessions", "seeded"]
 
 
@@ -36,5 +38,5 @@ def seeded(model: Path, settings: Any) -> bytes:
 
     proto = onnx.load(str(model), load_external_data=False)
     seed_file(proto.graph)
-    settings.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
+    with_data_in(settings, model.parent)
     return bytes(proto.SerializeToString())

@@ -8,8 +8,10 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from halfwise.core.errors import InputError
+from halfwise.core.wording import listed
 from halfwise.model.bodies import graphs_in, nodes_in
 from halfwise.model.cache_sizes import state_cache_sizes
+from halfwise.model.cycles import in_cycles
 from halfwise.model.inference import infer_types
 from halfwise.model.inlining import inline_functions
 from halfwise.model.names import leave_names_to_runtime, name_nodes, separate_names
@@ -37,7 +39,8 @@ def normalise(model: ir.Model) -> int:
     try:
         model.graph.sort()
     except ValueError:
-        raise InputError("the graph has a cycle") from None
+        told = listed(node.name or node.op_type for node in in_cycles(model.graph))
+        raise InputError(f"the graph has a cycle{f' of {told}' if told else ''}; export the model again") from None
     _check_wiring(model)
     separate_names(model.graph)
     leave_names_to_runtime(model.graph)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from halfwise.backends.confirm import Confirmation
 from halfwise.core.english import say
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
@@ -87,6 +88,8 @@ def way_out(result: FixResult, command: str = "") -> WayOut:
     noted = {note.kind: note for note in result.notes}
     if result.met and result.refusal:  # no number says more about it, and a note says what to do
         return WayOut(result.refusal, None, noted.get(NoteKind.NOT_PROVEN))
+    if result.met and result.confirmation is not None and not result.confirmation.met:
+        return WayOut(_unconfirmed(result.confirmation), None)
     if told := noted.get(NoteKind.FORCED_MISSES):
         return WayOut(say(told), _again(result, command, "Search without --force", less=("--force",)), told)
     if (
@@ -109,6 +112,12 @@ def way_out(result: FixResult, command: str = "") -> WayOut:
         anew = _again(result, command, "Search anew", less=("--plan", "--engine"))
         return WayOut("The plan does not hold for this model and these inputs.", anew)
     return WayOut(_by_profile(result) or _rounding(result), _looked_at(result, command))
+
+
+def _unconfirmed(found: Confirmation) -> str:
+    if not found.outputs:
+        return found.findings[0].message
+    return f"On {found.record.title} the tolerance is not kept: {say(found.verdict.because)}."
 
 
 def _by_profile(result: FixResult) -> str:

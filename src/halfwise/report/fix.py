@@ -49,6 +49,7 @@ def show_fix(terminal: Terminal, result: FixResult, command: str = "", *, explai
         _show_policies(terminal, result)
     if result.curve:
         _show_curve(terminal, result)
+    terminal.line()
     show_profiles(terminal, result.by_profile)
     _show_cost(terminal, result)
     _show_latency(terminal, result)
@@ -65,10 +66,11 @@ def _show_verdict(terminal: Terminal, result: FixResult) -> None:
     else:
         standing = result.standing
         judged = f"judged {where}" if standing.here else where
-        told = f"{standing.told} {_with(result, kept)}" if result.sites.free else "stays as it is: no node can be FP16"
+        told = f"{standing.told}{standing.stop} {_with(result, kept)}"
+        told = told if result.sites.free else "stays as it is: no node can be FP16"
         terminal.line(f"{name} {told}, {judged}:", _STYLES[standing.rank])
     if result.refusal:
-        terminal.line(f"but the model cannot be built for {result.plan.target}: {result.refusal}", "bold red")
+        terminal.line(result.refusal, "bold red")
     elif not result.good:
         terminal.line(way_out(result).cause, "bold red")
     elif why := caution(result):
@@ -90,7 +92,9 @@ def _with(result: FixResult, kept: Sequence[PlannedNode]) -> str:
         words = f"with {len(kept):,} of its {counted(len(result.model.nodes), 'node')} in {formats}"
         return f"{words} and {repaired}" if repairs else words
     if repairs:
-        return f"after {repaired}: no node needs FP32"
+        return f"after {repaired}: no node needs FP32" if result.good else f"with {repaired}"
+    if not result.good:
+        return "in plain FP16"
     if result.model.given is None:
         return "as it is: no node needs FP32"
     double = any(computes_double(site.node) for site in result.sites.all)
@@ -172,7 +176,6 @@ def _show_curve(terminal: Terminal, result: FixResult) -> None:
 def _show_cost(terminal: Terminal, result: FixResult) -> None:
     cost = result.cost
     left = share(cost.fp32_flops_share) if cost.fp32_flops_share else "none"
-    terminal.line()
     terminal.line(
         f"took {cost.model_runs:.1f} model runs, {cost.seconds:.1f} s, {cost.peak_rss_mb:,.0f} MB with mapped files; "
         f"leaves {left} of the arithmetic in {cost.left_in}, {counted(cost.casts, 'cast')} "

@@ -133,7 +133,7 @@ def _beyond_emulation(result: FixResult) -> list[str]:
         told = say(found.verdict.because) if found.outputs else found.findings[0].message
         lines.append(f"- measured on {where}: {prose(told)}")
     if result.refusal:
-        lines.append(f"- {prose(result.plan.target)} refuses the model: {prose(result.refusal)}")
+        lines.append(f"- {prose(result.refusal)}")
     return lines
 
 

@@ -178,7 +178,7 @@ def gate(
     if applied.status != "fail":
         reference = reference if reference is None or isinstance(reference, Model) else load(reference)
         judged = partial(fix, model, inputs, judge_on_all=True, metric=metric, profile=profile, notify=notify)
-        here = _of_this_model(stated, model, reference, rollout_of(rollout, feedback, model.output_names))
+        here = _of_this_model(stated, model, change, reference, rollout_of(rollout, feedback, model.output_names))
         try:
             result = judged(plan=here, reference=reference)
             tolerance = _tolerance(result)
@@ -202,9 +202,11 @@ def gate(
     )
 
 
-def _of_this_model(plan: Plan, model: Model, reference: Model | None, rollout: Rollout | None) -> Plan:
-    """The fingerprint has been answered for: this model is the one to apply the plan to."""
-    here = replace(plan, sha256=model.sha256, data_sha256=model.data_sha256, rollout=rollout or plan.rollout)
+def _of_this_model(plan: Plan, model: Model, change: Change, reference: Model | None, rollout: Rollout | None) -> Plan:
+    """The fingerprint has been answered for: this model is the one to apply the plan to. A plan that was made for
+    other weights names none, so that errors are relative to this model's own outputs."""
+    sha256 = model.sha256 if change == "none" else ""
+    here = replace(plan, sha256=sha256, data_sha256=model.data_sha256, rollout=rollout or plan.rollout)
     return here if reference is None else replace(here, reference_sha256=reference.sha256)
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from halfwise.core.contents import changed, tensors_in
+from halfwise.core.errors import InputError
 from halfwise.core.measures.measure import Array, Measure
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.notes import Note, NoteKind
 
-__all__ = ["blind_notes", "sees_nothing"]
+__all__ = ["blind_notes", "check_equal", "sees_nothing"]
 
 # Each puts the numbers of a tensor in another order: where one gives the same answer by chance, the other does not.
 _ORDERS: tuple[Callable[[Array], Array], ...] = (lambda flat: flat[::-1], lambda flat: np.roll(flat, 1))
@@ -37,6 +38,17 @@ def _takes_any_order(metric: OutputMetric, answer: Mapping[str, Any]) -> bool:
         if not float(metric(_copied(answer), other)) <= 0.0:
             return False
     return asked
+
+
+def check_equal(metric: OutputMetric, allowed: float, answer: Mapping[str, Any]) -> None:
+    """Refuse a function that calls an answer beside itself too far off: no model could keep its bound."""
+    try:
+        given = float(metric(_copied(answer), _copied(answer)))
+    except Exception:  # told where it judges
+        return
+    if not given <= allowed:
+        told = f"the metric gives {given:.3g} for equal outputs, where {allowed:.3g} is allowed"
+        raise InputError(f"{told}: return 0 for equal outputs, such as 1 - IoU")
 
 
 def blind_notes(metric: OutputMetric, blind: Sequence[bool]) -> tuple[Note, ...]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from halfwise.core.errors import InputError
 from halfwise.core.files.absent import absent
-from halfwise.core.files.identify import not_wanted
 from halfwise.model.held_graphs import held_graphs
 from halfwise.model.moving import FROM_FIRST
+from halfwise.model.proto_file import read_proto
 
 if TYPE_CHECKING:
     import onnx
@@ -25,7 +25,6 @@ __all__ = ["ModelFacts", "facts_of_engine", "facts_of_file", "facts_of_layers", 
 # Between the operators of a path, these may stand: they move, scale or mask data without making it something else.
 _PASSING = FROM_FIRST | frozenset("Add Cast Clip Concat Div Dropout Max Min Mul Neg Pad Sub Where".split())
 _SNIFFED = 4096
-_MODEL = "an ONNX model or an engine's layer list"
 
 
 @dataclass(frozen=True)
@@ -100,22 +99,12 @@ def facts_of_layers(engine: EngineLayers) -> ModelFacts:
 
 def facts_of_model(path: Path) -> ModelFacts:
     """The operators of an ONNX file, those in subgraphs and local functions included; no weights are read."""
-    import onnx
-
-    try:
-        model = onnx.load(path, load_external_data=False)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    except Exception:  # whatever the protobuf library of this installation raises for bytes it cannot read
-        told = f"{path}: this is not an ONNX model, nor a file of another known kind"
-        raise InputError(not_wanted(path, _MODEL, told)) from None
+    model, _ = read_proto(path)
     nodes: list[Node] = []
     local = {(function.domain, function.name) for function in model.functions}
     _collect(model.graph.node, local, {}, nodes)
     for function in model.functions:
         _collect(function.node, local, {}, nodes)
-    if not nodes:
-        raise InputError(not_wanted(path, _MODEL, f"{path}: this is not an ONNX model (it has no nodes)"))
     return ModelFacts(nodes=tuple(nodes))
 
 

@@ -20,7 +20,7 @@ from halfwise.model.outputs.fillers import filler_of
 from halfwise.model.outputs.selections import Choice, Selection, choice_of, selections_behind, selects
 from halfwise.model.outputs.units import Piece, is_probability, pieces_along
 
-__all__ = ["OutputFacts", "facts_of", "kinds_of"]
+__all__ = ["OutputFacts", "facts_of", "kinds_of", "sized_anew"]
 
 Array = NDArray[Any]
 Answers = Sequence[Mapping[str, Array]]
@@ -76,6 +76,25 @@ def kinds_of(facts: OutputFacts, answers: Answers) -> tuple[OutputKind, ...]:
         elif is_float(answers[0][name].dtype):
             kinds += _values(value, [answer[name] for answer in answers])
     return tuple(_with_inner(kind, set(facts.model.output_names)) for kind in kinds)
+
+
+def sized_anew(kinds: Sequence[OutputKind], answers: Answers) -> tuple[OutputKind, ...]:
+    """The same readings with the usual sizes of these answers, as of a model with other weights."""
+    arrays = {kind.output: [answer.get(kind.output) for answer in answers] for kind in kinds}
+    known = {name for name, found in arrays.items() if all(isinstance(array, np.ndarray) for array in found)}
+    return tuple(_sized(kind, arrays[kind.output]) if kind.output in known else kind for kind in kinds)
+
+
+def _sized(kind: OutputKind, arrays: Sequence[Any]) -> OutputKind:
+    def sized(floor: Floor, values: Sequence[Array]) -> Floor:
+        return _floor(values, probability=False) if floor.rms else floor
+
+    def part(each: Part) -> Part:
+        values = [_sliced(array, each.start, each.stop, kind.axis) for array in arrays]
+        return replace(each, floor=sized(each.floor, values))
+
+    judged = [array if (filled := kind.filled(array)) is None else array[~filled] for array in arrays]
+    return replace(kind, floor=sized(kind.floor, judged), parts=tuple(map(part, kind.parts)))
 
 
 def _with_inner(kind: OutputKind, outputs: set[str]) -> OutputKind:

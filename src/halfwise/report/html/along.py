@@ -68,7 +68,7 @@ def along(
     found = result.measured.diagnosis
     if found is None or not (found.shares or found.breaking):
         return None
-    healed = {name for repair in result.plan.repairs for name in repair.nodes}
+    healed = {name for repair in result.plan.repairs for name in repair.nodes if name not in planned}
     keys = [state.key for state in STATES]
     states = {site.name: "repaired" if site.name in healed else state_of(site, planned) for site in found.sites.all}
     rows: list[list[Any]] = []

@@ -88,9 +88,10 @@ def _healed(result: FixResult) -> list[_Case]:
     if found is None:
         return []
     given = {site.name: site.node for site in found.sites.all}
+    kept = {node.name for node in kept_nodes(result)}  # by another reason, in the repaired model
     cases = []
     for repair in result.plan.repairs:
-        names = [name for name in repair.nodes if name in given]
+        names = [name for name in repair.nodes if name in given and name not in kept]
         broke = {n for n in names if n in found.breaking or (not found.shares and _overflows(given[n], found.ranges))}
         told = [n for n in names if n in broke]
         told = told or [n for n in names if found.shares.get(n, 0.0) >= _CARRIES]

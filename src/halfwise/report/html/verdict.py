@@ -106,25 +106,12 @@ def verdict_words(result: FixResult) -> VerdictWords:
 
 def _spoiled(result: FixResult, name: str) -> tuple[str, str, str]:
     """The answer in two or three words; and, where the emulation says yes, who says no in a headline, and why."""
+    standing, cause = result.standing, way_out(result).cause
+    if result.good:
+        return standing.title, "", caution(result)
     if not result.met:
-        return result.standing.title, "", way_out(result).cause
-    accurate = f"{name} is accurate in FP16 as emulated, but"
-    if result.refusal:
-        headline = f"{accurate} cannot be built for {result.plan.target}."
-        return "Cannot be built", headline, f"The target's compiler refuses the model: {result.refusal}"
-    if result.confirmation is not None and not result.confirmation.met:
-        found = result.confirmation
-        title = found.record.title
-        if not found.outputs:
-            return "Not confirmed", f"{accurate} does not run on {title}.", found.findings[0].message
-        why = f"On {title} the tolerance is not kept: {verdict_text(found.verdict)}."
-        return "Not confirmed", f"{accurate} misses the tolerance on {title}.", why
-    if not result.good:
-        fails = result.delivered is not None and result.delivered.fails
-        does = "cannot be run by ONNX Runtime" if fails else "misses the tolerance as ONNX Runtime runs it"
-        headline = f"{accurate} {does}."
-        return "Not confirmed", headline, way_out(result).cause
-    return result.standing.title, "", caution(result)
+        return standing.title, "", cause
+    return standing.title, f"{name} {standing.told}.", cause
 
 
 def verdict_text(verdict: Verdict) -> str:
@@ -136,7 +123,7 @@ def verdict_text(verdict: Verdict) -> str:
     what = ready or METRIC_WORDS.get(verdict.metric, verdict.metric)
     where = "" if verdict.metric == USER_METRIC else f" of {verdict.worst_output!r}"
     sign = "at least" if verdict.metric in LIKENESSES else "at most"
-    return f"{what}{where} {number(verdict.value, 4)}; allowed {sign} {number(verdict.allowed, 4)}"
+    return f"{what}{where} {number(verdict.value)}; allowed {sign} {number(verdict.allowed)}"
 
 
 def _better(before: float, after: float) -> str:

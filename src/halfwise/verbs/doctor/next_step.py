@@ -43,12 +43,19 @@ def next_step(case: Case, fixed: Fixed | None, measured: Measured | None, findin
         return NextStep(held.way, Note.of(NoteKind.NEXT_ONNX, held.name))
     damaged = next((each for each in case.material.files if each.path.suffix == ".onnx"), None)
     if damaged is not None:
-        return NextStep("export or copy the model again", Note.of(NoteKind.NEXT_ONNX, str(damaged.path)))
+        return NextStep(_mended(damaged), Note.of(NoteKind.NEXT_ONNX, str(damaged.path)))
     if case.layers is None and (engine := _engine(case)) is not None:
         command = ["trtexec", f"--loadEngine={engine.path}", "--exportLayerInfo=layers.json", "--skipInference"]
         return NextStep(shlex.join(command), Note.of(NoteKind.NEXT_LAYERS))
     given = [str(each.path) for each in case.material.files]
     return NextStep(shlex.join(["halfwise", "doctor", "MODEL.onnx", *given]), Note.of(NoteKind.NEXT_MODEL))
+
+
+def _mended(damaged: Identified) -> str:
+    """Of a model that cannot be loaded, a note says why."""
+    if damaged.kind is FileKind.ONNX:
+        return f"do what the note on {damaged.path.name} says"
+    return damaged.way or "export or copy the model again"
 
 
 def _cut(model: Model, path: Path) -> NextStep | None:

@@ -53,7 +53,7 @@ def check_search(*, judge_on_all: bool, layers: bool) -> None:
     if judge_on_all:
         raise InputError("judge_on_all is for a plan: a search is judged on inputs that it did not use")
     if layers:
-        raise InputError("layers need the plan that the engine was built from: give plan, too")
+        raise InputError("--engine: its layers need the plan that the engine was built from; give --plan, too")
 
 
 def check_given(plan: Plan, *, stated: bool, changed: bool) -> None:
@@ -132,13 +132,13 @@ def device_named(given: Any) -> Device:
 
 def checked_margin(given: Any) -> float | None:
     if given is not None and not 0 <= _number(given) < math.inf:
-        raise InputError(f"margin {given!r}: give 0 or more; 0.1 is a margin of 10%")
+        raise InputError(f"--margin {given}: give 0 or more; 0.1 is a margin of 10%")
     return None if given is None else _number(given)
 
 
 def checked_max_runs(given: Any) -> float | None:
     if given is not None and not _number(given) > 0:
-        raise InputError(f"max_runs {given!r}: give a number of model runs above 0, such as 40")
+        raise InputError(f"--max-runs {given}: give a number of model runs above 0, such as 40")
     return None if given is None else _number(given)
 
 

@@ -176,7 +176,7 @@ def _check(request: FixRequest) -> None:
 def _check_reference(request: FixRequest, plan: Plan) -> None:
     """A plan that was made beside an original is for its weights."""
     given = "" if request.original is None else request.original.model.sha256
-    if plan.sha256 and plan.reference_sha256 != given:
+    if (plan.sha256 or plan.reference_sha256) and plan.reference_sha256 != given:
         if not plan.reference_sha256:
             raise InputError("the plan was made without a reference: leave --reference out")
         wanted = plan.reference_sha256[:12]

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from halfwise.core.answers import check_answers, only_zero
 from halfwise.core.errors import InputError
-from halfwise.core.measures.blind import blind_notes, sees_nothing
+from halfwise.core.measures.blind import blind_notes, check_equal, sees_nothing
 from halfwise.core.measures.named import measure_named
 from halfwise.core.notes import Note, NoteKind
-from halfwise.core.tolerance import Tolerance
+from halfwise.core.tolerance import USER_METRIC, Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.first_not_finite import lost_from
 from halfwise.emulation.observed_ranks import with_observed_ranks
@@ -23,7 +23,7 @@ from halfwise.emulation.stepper import Stepper
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.rollout import Trajectory
 from halfwise.model.inputs.samples import Samples
-from halfwise.model.outputs.kinds import OutputFacts, facts_of
+from halfwise.model.outputs.kinds import OutputFacts, facts_of, sized_anew
 from halfwise.model.outputs.settled import settled
 from halfwise.model.outputs.understood import understand
 from halfwise.precision.sites import Sites
@@ -122,6 +122,8 @@ def _judged_by(
         assert not isinstance(request.tolerance, Tolerance)
         stated = understand(facts, request.tolerance, request.metric, answers).tolerance
     assert stated is not None
+    if request.plan is not None and not request.plan.sha256:  # its sizes may be those of other weights
+        stated = replace(stated, kinds=sized_anew(stated.kinds, answers))
     outputs = [{name: answer[name] for name in request.model.output_names} for answer in answers]
     stated.check_outputs(outputs[0])
     if stated.measure and request.metric is None:
@@ -130,6 +132,7 @@ def _judged_by(
         return request, stated
     if request.metric is None:
         raise InputError("the plan's tolerance bounds your own metric: name its function with --metric")
+    check_equal(request.metric, min(b.value for b in stated.bounds if b.metric == USER_METRIC), outputs[0])
     blind = blind_notes(request.metric, [sees_nothing(request.metric, answer) for answer in outputs])
     return replace(request, notes=(*request.notes, *blind)), stated
 

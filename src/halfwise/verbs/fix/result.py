@@ -47,7 +47,7 @@ from halfwise.verbs.fix.measurement import FixMeasurement
 from halfwise.verbs.fix.parts import FixDecision, FixFiles
 from halfwise.verbs.fix.policies import Compared, compare_policies
 from halfwise.verbs.fix.promise import Promise
-from halfwise.verbs.fix.standing import Standing, standing_of
+from halfwise.verbs.fix.standing import Denial, Standing, standing_of
 
 __all__ = ["Cost", "FixResult"]
 
@@ -162,15 +162,30 @@ class FixResult(Documented):
     def good(self) -> bool:
         """Whether the answer is yes: the tolerance is kept, by ONNX Runtime and on the real backend too where they were
         asked, and the target's compiler does not refuse the model."""
-        refuted = self.delivered is not None and (self.delivered.refutes or self.delivered.fails)
-        confirmed = self.confirmation is None or self.confirmation.met
-        return self.met and not refuted and not self.refusal and confirmed
+        return self.met and self.denial is None
+
+    @property
+    def denial(self) -> Denial | None:
+        """Who says no besides the emulation, the gravest first; None where nobody does."""
+        if self.refusal:
+            return Denial("Cannot be built", f"cannot be built for {self.plan.target}")
+        found = self.confirmation
+        if found is not None and not found.met:
+            does = "misses it" if found.outputs else "does not run"
+            return Denial("Not confirmed", f"{does} on {found.record.title}")
+        if self.delivered is not None and self.delivered.fails:
+            return Denial("Not confirmed", "cannot be run by ONNX Runtime")
+        if self.delivered is not None and self.delivered.refutes:
+            return Denial("Not confirmed", "misses it as ONNX Runtime runs it")
+        return None
 
     @property
     def standing(self) -> Standing:
         """What the answer is worth: a yes for inputs like those given, a yes for these inputs alone, or a no."""
         synthetic = self.samples.origin == "synthetic"
-        return standing_of(met=self.met, good=self.good, synthetic=synthetic, promise=self.promise, notes=self.notes)
+        return standing_of(
+            met=self.met, denial=self.denial, synthetic=synthetic, promise=self.promise, notes=self.notes
+        )
 
     @property
     def fp32_nodes(self) -> tuple[str, ...]:
@@ -193,7 +208,7 @@ class FixResult(Documented):
         name = self.model.path.name if self.model.path else "the model"
         standing = self.standing
         kept, total = len(self.plan.nodes), len(self.model.nodes)
-        parts = [f"{name} {standing.told} with {kept:,} of {counted(total, 'node')} out of FP16"]
+        parts = [f"{name} {standing.told}{standing.stop} with {kept:,} of {counted(total, 'node')} out of FP16"]
         if self.plan.repairs:
             parts.append(counted(len(self.plan.repairs), "repair"))
         before, after = three_digits(self.fp16_verdict.ratio), three_digits(self.verdict.ratio)

@@ -9,29 +9,44 @@ from halfwise.core.notes import CAUTIONS, Note, NoteKind
 from halfwise.core.summary import Rank
 from halfwise.verbs.fix.promise import Promise
 
-__all__ = ["Standing", "caution_of", "standing_of"]
+__all__ = ["Denial", "Standing", "caution_of", "standing_of"]
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A yes, a yes with a caution, or a no. `here` follows the verb where others like the inputs given may miss."""
+    """A yes, a yes with a caution, or a no. `here` follows the verb where others like the inputs given may miss; `stop`
+    follows what is told where more follows."""
 
     rank: Rank
     title: str
     told: str  # after the name of the model
+    stop: str = ""
     here: str = ""
 
 
+@dataclass(frozen=True)
+class Denial:
+    """Who says no where the emulation says yes: in two words, and what the model does there."""
+
+    title: str
+    told: str
+
+
 _MISSED = Standing("missed", "Tolerance not kept", "misses the tolerance in FP16")
-_EMULATED = Standing("missed", "Not confirmed", "keeps the tolerance in FP16 only in emulation")
 _KEPT = Standing("met", "Tolerance kept", "keeps the tolerance in FP16")
 _WARY = Standing("caution", "Tolerance kept", "keeps the tolerance in FP16")
-_HERE = Standing("caution", "Kept on these inputs", "keeps the tolerance on these inputs in FP16", " on these inputs")
+_HERE = Standing(
+    "caution", "Kept on these inputs", "keeps the tolerance on these inputs in FP16", here=" on these inputs"
+)
 
 
-def standing_of(*, met: bool, good: bool, synthetic: bool, promise: Promise | None, notes: Iterable[Note]) -> Standing:
-    if not good:
-        return _EMULATED if met else _MISSED
+def standing_of(
+    *, met: bool, denial: Denial | None, synthetic: bool, promise: Promise | None, notes: Iterable[Note]
+) -> Standing:
+    if not met:
+        return _MISSED
+    if denial is not None:
+        return Standing("missed", denial.title, f"keeps the tolerance in emulation, but {denial.told}", ",")
     if promise is not None and not promise.carried:
         return _HERE
     return _WARY if synthetic or caution_of(notes) is not None else _KEPT

@@ -83,6 +83,8 @@ def stages(
     """
     model, told = put_back(fp32_model(model if isinstance(model, Model) else load_to_run(model)), reference)
     sites = Sites(model)
+    if not sites.all:
+        raise InputError(f"{model.path or 'the model'} has no nodes to cut into stages; give the whole model")
     pieces, evenly = _cut(sites, cut, depth)
     last = _stage_named(upto, pieces) if upto is not None else None
     folder = StageFolder(Path(out), model) if out is not None else None
