@@ -102,7 +102,7 @@ class NoteKind(Enum):
     LOOP_MAY_NOT_END = "loop-may-not-end"
     EMULATOR_AGREES, NOT_RANKED = "emulator-agrees", "not-ranked"
     DELIVERED_NOT_RUN = "delivered-not-run"
-    WEIGHTS_TOO_LARGE, NO_CPU_KERNEL, CPU_MAY_CRASH = "weights-too-large", "no-cpu-kernel", "cpu-may-crash"
+    WEIGHTS_TOO_LARGE, NO_CPU_KERNEL = "weights-too-large", "no-cpu-kernel"
     DELIVERED_FAILS = "delivered-fails"
     DELIVERED_FAILS_IN_FP32 = "delivered-fails-in-fp32"
     DELIVERED_MISSES = "delivered-misses"
