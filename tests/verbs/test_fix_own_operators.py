@@ -309,6 +309,16 @@ def test_a_scaler_is_written_for_what_does_not_read_it(target: str) -> None:
     assert [each.op_type for each in kept.nodes] == ["Scaler", "Tanh"] and not none
 
 
+def test_what_stands_behind_it_is_written_once_its_shape_is_known() -> None:
+    """ONNX infers no shape behind a Scaler."""
+    options = {"targets": 1, "coefficients": [1.0, 2.0, 3.0, 4.0], "domain": TRADITIONAL_DOMAIN}
+    proto = of_scaled(trees=False)
+    proto.graph.node[1].CopyFrom(node("LinearRegressor", "s", "y", **options))
+    read, notes = read_by(Target.parse("trt-10.9"), load(proto))
+    assert [each.op_type for each in read.nodes] == ["Sub", "Mul", "MatMul"]
+    assert notes[0].values["ops"] == ["Scaler", "LinearRegressor"]
+
+
 def of_integers(op: str) -> onnx.ModelProto:
     """As quantize_dynamic writes a product, and quantize_static in the form of QOperator."""
     stored = {"s": np.float32(0.1), "z": np.int8(0), "w": np.ones((4, 4), np.int8)}

@@ -3,7 +3,7 @@ written out or refused, some of ONNX's are written out, biases and other constan
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import onnx_ir as ir
 
@@ -24,7 +24,7 @@ from halfwise.model.model import Model
 from halfwise.repair.block_weights import PACKED, with_block_weights
 from halfwise.repair.block_zero_points import with_centred_blocks
 from halfwise.repair.integer_weights import with_integer_weights
-from halfwise.repair.lower import lowered
+from halfwise.repair.lower import Lowered, lowered
 from halfwise.repair.needed_constants import with_needed_constants
 
 __all__ = ["read_by"]
@@ -45,7 +45,7 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
         return is_own(node) and node.op_type not in reads and (not node.domain or is_known(node.op_type, node.domain))
 
     packed = with_block_weights(model, _block_types(target), target.runtime.negative_scales)
-    found = lowered(packed.model, unread)
+    found = _lowered(packed.model, unread)
     if found.left:
         nodes = [model.node_by_name[name] for name in found.left if name in model.node_by_name]
         ops = list(dict.fromkeys(node.op_type for node in nodes))
@@ -64,6 +64,17 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
     model, told = _standard_read_by(target, found.model)
     model, stored = _quantised_read_by(target, model)
     return model, (*notes, *told, *stored)
+
+
+def _lowered(model: Model, unread: Callable[[ir.Node], bool]) -> Lowered:
+    """As often as more becomes known: behind an operator of `ai.onnx.ml` shapes are, once it is written out."""
+    found = lowered(model, unread)
+    while found.left and found.written:
+        more = lowered(found.model, unread)
+        if not more.written:
+            break
+        found = Lowered(more.model, tuple(dict.fromkeys((*found.written, *more.written))), more.left)
+    return found
 
 
 def _instead(nodes: Sequence[ir.Node]) -> str:
