@@ -257,7 +257,7 @@ class NoteKind(Enum):
     OWN_KERNELS_MISS = "own-kernels-miss"
     OWN_NOT_READ = "own-not-read"
     STANDARD_NOT_READ, STANDARD_OVERFLOWS = "standard-not-read", "standard-overflows"
-    NOT_WRITTEN_OUT = "not-written-out"
+    NOT_WRITTEN_OUT, MAPS_NOT_READ = "not-written-out", "maps-not-read"
     QUANTISED_NOT_READ, QUANTISED_STORED = "quantised-not-read", "quantised-stored"
     INTEGERS_NOT_READ = "integers-not-read"
     OWN_WITHOUT_KERNEL = "own-without-kernel"

@@ -4,6 +4,7 @@ written out or refused, some of ONNX's are written out, biases and other constan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -61,7 +62,9 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
     grown = [node for node in packed.model.nodes if node.op_type in PACKED and unread(node)]
     if grown:
         notes.append(Note.of(NoteKind.QUANTISED_STORED, target.title, node=grown[0].name, count=len(grown)))
-    model, told = _standard_read_by(target, found.model)
+    if model.maps:
+        notes.append(Note.of(NoteKind.MAPS_NOT_READ, target.title, tensors=[made.tensor for made in model.maps]))
+    model, told = _standard_read_by(target, replace(found.model, maps=()))
     model, stored = _quantised_read_by(target, model)
     return model, (*notes, *told, *stored)
 
