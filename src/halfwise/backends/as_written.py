@@ -51,9 +51,11 @@ def run_as_written(
     time_limit_s: float,
     sites: Sites | None = None,
     without: Sequence[str] = (),
+    integer_kernels: bool = True,
 ) -> tuple[dict[str, Array], ...]:
     """The outputs for every sample, or step of a stream, with the state that the file itself gave; random nodes of the
     `sites` that it was written of draw what they draw in an emulation. `without`: optimizers that leave it alone.
+    `integer_kernels`: products between quantisers run in integers, as this provider computes them.
 
     Raises NoKernel, or BackendFailure where it cannot be loaded or run.
     """
@@ -66,6 +68,7 @@ def run_as_written(
         "random": sites is not None and sites.random is not None,
         "packed": any(map(_packed_otherwise, nodes)),
         "without": list(without),
+        "integer_kernels": integer_kernels,
         "rollout": None if rollout is None else asdict(rollout),
     }
     try:
@@ -96,6 +99,8 @@ def serve(request: Request) -> Answer:
         options.add_session_config_entry("session.disable_prepacking", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # threads that wait take no core meanwhile
     given = request.data
+    if not given["integer_kernels"]:
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
     sessions = _begun(Path(given["model"]), options, random=given["random"], without=given["without"])
     names, each = [value.name for value in sessions.first.get_outputs()], sessions.each()
 

@@ -75,7 +75,8 @@ def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -
     prepared.context.stepper.rest()
     try:
         spared = crashing_optimizers(written, on_cpu=counts)
-        outputs = run_as_written(typed.path, feeds, limit_s(written), candidate.decision.sites, spared)
+        sites, limit = candidate.decision.sites, limit_s(written)
+        outputs = run_as_written(typed.path, feeds, limit, sites, spared, integer_kernels=counts)
     except NoKernel as error:
         return Delivered(None, note=Note.of(NoteKind.DELIVERED_NOT_RUN, why=runtime_reason(error)))
     except BackendFailure as error:
