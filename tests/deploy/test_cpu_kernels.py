@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -9,7 +11,7 @@ from onnx import TensorProto
 
 import halfwise
 from halfwise.core.errors import HalfwiseError
-from halfwise.core.notes import NoteKind
+from halfwise.core.notes import Note, NoteKind
 from halfwise.emulation.ort import Session
 from halfwise.precision.typed_onnx import typed_proto
 from tests.models.build import model, node, value, weight
@@ -52,6 +54,15 @@ def runs_in_fp16(op: str, how: str) -> bool:
     except HalfwiseError:
         return False
     return True
+
+
+@pytest.mark.parametrize(("op", "how"), OPS)
+def test_a_model_for_others_keeps_it_in_fp16_and_is_not_blamed(op: str, how: str, tmp_path: Path) -> None:
+    """A graph network sums over edges so: the CPU provider failed on it, or crashed in its threads."""
+    made = halfwise.fix(scatter(op, how), FEEDS, target="trt-10.9", out=tmp_path)
+    told = [note.values["why"] for note in made.notes if note.kind is NoteKind.DELIVERED_NOT_RUN]
+    assert made.good and not made.fp32_nodes and NoteKind.DELIVERED_FAILS not in kinds(made.notes)
+    assert told == ([] if runs_in_fp16(op, how) else [Note.of(NoteKind.NO_CPU_KERNEL, op)])
 
 
 def warped(of: str) -> onnx.ModelProto:

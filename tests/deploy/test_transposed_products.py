@@ -204,6 +204,37 @@ def test_an_lstm_before_a_linear_runs_in_fp16(batch: int | str, tmp_path: Path) 
     onnx.checker.check_model(written, full_check=True)
 
 
+def normed_and_linear() -> onnx.ModelProto:
+    """The end of a Transformer as PyTorch exports it: the provider has norms in FP16, and no products."""
+    rng = np.random.default_rng(0)
+    arrays = {"m": rng.standard_normal((8, 5)), "s": np.ones(8), "b": np.zeros(8)}
+    nodes = [
+        node("LayerNormalization", "x s b", "all"), node("Transpose", "all", "turned", perm=[1, 0, 2]),
+        node("MatMul", "turned m", "y"),
+    ]  # fmt: skip
+    weights = [weight(name, each.astype(np.float32)) for name, each in arrays.items()]
+    return model(nodes, [value("x", shape=(7, "n", 8))], [value("y", shape=("n", 7, 5))], weights)
+
+
+def test_a_norm_before_a_linear_runs_in_fp16(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    inputs = [{"x": rng.standard_normal((7, 2, 8)).astype(np.float32)} for _ in range(3)]
+    made = fix(normed_and_linear(), inputs, target="onnx", confirm="ort-cpu", out=tmp_path)
+    assert made.good and not made.fp32_nodes
+    assert made.delivered is not None and made.delivered.verdict is not None
+
+
+@pytest.mark.parametrize("given", [product((1, 2, 0)), lstm_and_linear(), normed_and_linear(), joined("Concat")])
+def test_what_the_target_does_not_run_is_checked_without_what_crashes(given: onnx.ModelProto, tmp_path: Path) -> None:
+    """Of a model for TensorRT the CPU provider tells only what the stored numbers give."""
+    rng, dims = np.random.default_rng(1), given.graph.input[0].type.tensor_type.shape.dim
+    shape = [dim.dim_value or 2 for dim in dims]
+    inputs = [{"x": rng.standard_normal(shape).astype(np.float32)} for _ in range(3)]
+    made = fix(given, inputs, target="trt-10.9", out=tmp_path)
+    assert made.good and not made.fp32_nodes
+    assert made.delivered is not None and made.delivered.verdict is not None and made.delivered.verdict.met
+
+
 def test_the_order_changes_no_bit() -> None:
     whole = Assignment.all_narrow(Sites(load(lstm_and_linear())))
     feed = {"x": np.random.default_rng(2).standard_normal((2, 7, 6)).astype(np.float32)}

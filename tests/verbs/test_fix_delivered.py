@@ -298,3 +298,19 @@ def test_a_model_whose_ends_are_bf16_is_run_as_it_is(tmp_path: Path, ends: str) 
     made = fix(proto, FEEDS, out=tmp_path)
     assert made.delivered is not None and made.delivered.verdict is not None and made.delivered.verdict.met
     assert NoteKind.DELIVERED_FAILS not in kinds(made.notes)
+
+
+def test_a_quantised_join_for_another_target_is_run_without_integer_kernels(tmp_path: Path) -> None:
+    """The provider makes a join in integers of it, which takes no FP16 scale: TensorRT was told that it fails."""
+    scales = [weight(name, np.float32(0.05)) for name in "stu"]
+    nodes = [
+        node("Tanh", "x", "a"), node("QuantizeLinear", "a s z", "qa"), node("DequantizeLinear", "qa s z", "da"),
+        node("Relu", "x", "b"), node("QuantizeLinear", "b t z", "qb"), node("DequantizeLinear", "qb t z", "db"),
+        node("Concat", "da db", "c", axis=1), node("QuantizeLinear", "c u z", "qc"),
+        node("DequantizeLinear", "qc u z", "dc"), node("Neg", "dc", "y"),
+    ]  # fmt: skip
+    given = model(nodes, [value("x", shape=(2, 8))], [value("y", shape=(2, 16))],
+                  [*scales, weight("z", np.int8(0))], opset=19)  # fmt: skip
+    made = fix(given, FEEDS, target="trt-10.9", tolerance=["rel_l2<=0.1"], out=tmp_path)
+    assert NoteKind.DELIVERED_FAILS not in kinds(made.notes)
+    assert made.delivered is not None and made.delivered.verdict is not None

@@ -14,8 +14,10 @@ from onnx import TensorProto, helper
 from halfwise import fix, scan, verify
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
+from halfwise.core.notes import NoteKind
 from halfwise.model.model import load
 from tests.models.build import model, node, value, weight
+from tests.support.messages import only
 from tests.support.says import Says
 
 FEEDS = [{"x": np.random.default_rng(seed).standard_normal((4, 8)).astype(np.float32)} for seed in range(4)]
@@ -78,3 +80,15 @@ def test_a_map_of_another_origin_is_refused(says: Says) -> None:
     given.graph.node[-1].op_type = "CastMap"
     with says.raises(InputError):
         load(given)
+
+
+def test_a_target_without_maps_hands_out_the_tensor(tmp_path: Path) -> None:
+    given = classifier({"classlabels_int64s": [5, 7, 2]}, scale=1.0, also=False)
+    made = fix(given, FEEDS, target="trt-10.9", out=tmp_path)
+    assert made.good and made.typed is not None and made.delivered is not None and made.delivered.verdict is not None
+    assert only(made.notes, NoteKind.MAPS_NOT_READ).values["tensors"] == ["p"]
+    typed = onnx.load(made.typed.path)
+    assert [each.name for each in typed.graph.output] == ["label", "p"]
+    assert all(each.op_type != "ZipMap" for each in typed.graph.node)
+    again = fix(given, FEEDS, plan=made.plan)
+    assert again.met and again.fp32_nodes == made.fp32_nodes

@@ -17,6 +17,7 @@ from halfwise import fix
 from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
 from halfwise.core.targets import Target
+from halfwise.model.contrib.steps_traditional import TRADITIONAL_DOMAIN
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -266,12 +267,17 @@ def test_a_quantiser_that_is_refused_is_to_be_quantised_otherwise_not_replaced()
     assert NoteKind.OPERATORS_REFUSED not in told
 
 
-def of_trees() -> onnx.ModelProto:
-    """As skl2onnx writes a scaler in front of a network."""
-    made = helper.make_node("Scaler", ["x"], ["s"], "scaler", domain="ai.onnx.ml", offset=[0.5], scale=[2.0])
-    proto = model([made, node("Tanh", "s", "y")], [value("x")], [value("y")], [])
-    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
-    return proto
+def of_scaled(*, trees: bool) -> onnx.ModelProto:
+    """As skl2onnx writes a scaler in front of a network, or of a tree of one leaf."""
+    scaler = node("Scaler", "x", "s", domain=TRADITIONAL_DOMAIN, offset=[0.5], scale=[2.0], name="scaler")
+    ends = {name: [0] for name in "nodes_treeids nodes_nodeids nodes_featureids nodes_truenodeids".split()}
+    ends |= {name: [0] for name in "nodes_falsenodeids target_treeids target_nodeids target_ids".split()}
+    forest = node(
+        "TreeEnsembleRegressor", "s", "y", domain=TRADITIONAL_DOMAIN, n_targets=1, nodes_modes=["LEAF"],
+        nodes_values=[0.0], target_weights=[1.0], name="forest", **ends,
+    )  # fmt: skip
+    last = forest if trees else node("Tanh", "s", "y")
+    return model([scaler, last], [value("x", shape=(2, 4))], [value("y", shape=None)], domains=[TRADITIONAL_DOMAIN])
 
 
 def of_dynamic_steps() -> onnx.ModelProto:
@@ -282,7 +288,7 @@ def of_dynamic_steps() -> onnx.ModelProto:
     return proto
 
 
-@pytest.mark.parametrize("proto", [of_trees(), of_dynamic_steps()], ids=["scaler", "dynamic quantisation"])
+@pytest.mark.parametrize("proto", [of_scaled(trees=True), of_dynamic_steps()], ids=["trees", "dynamic quantisation"])
 def test_what_only_onnx_runtime_runs_is_refused_with_what_its_writer_does_otherwise(
     proto: onnx.ModelProto, says: Says
 ) -> None:
@@ -291,6 +297,26 @@ def test_what_only_onnx_runtime_runs_is_refused_with_what_its_writer_does_otherw
             read_by(Target.parse(target), load(proto))
     read, notes = read_by(Target.parse("ort-cuda"), load(proto))
     assert len(read.nodes) == len(proto.graph.node) and not notes
+
+
+@pytest.mark.parametrize("target", ["trt-8.6", "trt-10.9", "trt-11.4", "rtx-1.7"])
+def test_a_scaler_is_written_for_what_does_not_read_it(target: str) -> None:
+    read, notes = read_by(Target.parse(target), load(of_scaled(trees=False)))
+    assert [each.op_type for each in read.nodes] == ["Sub", "Mul", "Tanh"]
+    (told,) = notes
+    assert told.kind is NoteKind.STANDARD_NOT_READ and told.values["ops"] == ["Scaler"]
+    kept, none = read_by(Target.parse("ort-cuda"), load(of_scaled(trees=False)))
+    assert [each.op_type for each in kept.nodes] == ["Scaler", "Tanh"] and not none
+
+
+def test_what_stands_behind_it_is_written_once_its_shape_is_known() -> None:
+    """ONNX infers no shape behind a Scaler."""
+    options = {"targets": 1, "coefficients": [1.0, 2.0, 3.0, 4.0], "domain": TRADITIONAL_DOMAIN}
+    proto = of_scaled(trees=False)
+    proto.graph.node[1].CopyFrom(node("LinearRegressor", "s", "y", **options))
+    read, notes = read_by(Target.parse("trt-10.9"), load(proto))
+    assert [each.op_type for each in read.nodes] == ["Sub", "Mul", "MatMul"]
+    assert notes[0].values["ops"] == ["Scaler", "LinearRegressor"]
 
 
 def of_integers(op: str) -> onnx.ModelProto:

@@ -47,10 +47,16 @@ class NoKernel(BackendFailure):
 
 
 def run_as_written(
-    model: Path, feeds: Sequence[Feed], time_limit_s: float, sites: Sites | None = None
+    model: Path,
+    feeds: Sequence[Feed],
+    time_limit_s: float,
+    sites: Sites | None = None,
+    without: Sequence[str] = (),
+    integer_kernels: bool = True,
 ) -> tuple[dict[str, Array], ...]:
     """The outputs for every sample, or step of a stream, with the state that the file itself gave; random nodes of the
-    `sites` that it was written of draw what they draw in an emulation.
+    `sites` that it was written of draw what they draw in an emulation. `without`: optimizers that leave it alone.
+    `integer_kernels`: products between quantisers run in integers, as this provider computes them.
 
     Raises NoKernel, or BackendFailure where it cannot be loaded or run.
     """
@@ -62,6 +68,8 @@ def run_as_written(
         "model": str(model.resolve()),
         "random": sites is not None and sites.random is not None,
         "packed": any(map(_packed_otherwise, nodes)),
+        "without": list(without),
+        "integer_kernels": integer_kernels,
         "rollout": None if rollout is None else asdict(rollout),
     }
     try:
@@ -92,7 +100,10 @@ def serve(request: Request) -> Answer:
     if not request.data["packed"]:  # it takes longer than the few runs
         options.add_session_config_entry("session.disable_prepacking", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # threads that wait take no core meanwhile
-    sessions = _begun(Path(request.data["model"]), options, random=request.data["random"])
+    given = request.data
+    if not given["integer_kernels"]:
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+    sessions = _begun(Path(given["model"]), options, random=given["random"], without=given["without"])
     names, each = [value.name for value in sessions.first.get_outputs()], sessions.each()
 
     def run(_: int, feed: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -108,15 +119,13 @@ def serve(request: Request) -> Answer:
     return Answer({}, chained(rollout_asked(request), request.arrays, run))
 
 
-def _begun(model: Path, options: Any, *, random: bool) -> Sessions:
+def _begun(model: Path, options: Any, *, random: bool, without: Sequence[str]) -> Sessions:
     """With its weights mapped, where that goes; what the runtime refuses is refused of the file itself."""
     import onnxruntime as ort
 
     def begun(content: str | bytes) -> Sessions:
-        providers = ["CPUExecutionProvider"]
-        return Sessions.begun(
-            lambda: ort.InferenceSession(content, options, providers=providers, enable_fallback=0), random=random
-        )
+        more = {"providers": ["CPUExecutionProvider"], "disabled_optimizers": list(without), "enable_fallback": 0}
+        return Sessions.begun(lambda: ort.InferenceSession(content, options, **more), random=random)
 
     if random:
         return begun(seeded(model, options))

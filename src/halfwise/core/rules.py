@@ -185,8 +185,8 @@ _RULES = (
         "HW303",
         "operators that are not ONNX's",
         "info",
-        "nothing to do where ONNX Runtime runs them: they stay in FP32; else give `halfwise fix` the part of the model "
-        "without them (onnx.utils.extract_model)",
+        "nothing to do where ONNX Runtime runs them: they stay in FP32. For TensorRT `halfwise fix` writes scalers and "
+        "linear models in ONNX's operators, and names what it cannot write",
     ),
     ScanRule(
         "HW304",

@@ -119,10 +119,10 @@ def _cause(planned: PlannedNode, high: float, low: float, read_high: float, read
             if planned.op == "Pow" and math.isclose(high, read_high**2, rel_tol=1e-3)
             else _DOES.get(planned.op, "works on {}")
         )
-        reading = (
-            f"The node {does.format(f'values up to {number(read_high)}')}" if read_high else "The node computes values"
-        )
-        return f"{reading}; the result reaches {number(high)}, beyond FP16’s {_LIMIT:,.0f}, and becomes infinite."
+        told = f"result reaches {number(high)}, beyond FP16’s {_LIMIT:,.0f}, and becomes infinite."
+        if not read_high:  # of whole numbers no range is known
+            return f"The {told}"
+        return f"The node {does.format(f'values up to {number(read_high)}')}; the {told}"
     if any(note.kind is NoteKind.KEEPS_FROM_ENDING for note in planned.because):
         return "The node decides when a loop ends. Rounded to FP16, the loop may never end."
     if planned.why is Reason.OVERFLOW:

@@ -20,6 +20,10 @@ DEPLOYING = {
     NoteKind.STANDARD_NOT_READ: (
         "{subject} does not read {ops:plain} in the model's form, so nodes that compute the same are written instead."
     ),
+    NoteKind.MAPS_NOT_READ: (
+        "{subject} has no maps, so the tensors behind ZipMap are outputs instead: {tensors:plain}. Their columns "
+        "follow its labels."
+    ),
     NoteKind.STANDARD_OVERFLOWS: (
         "{subject} overflows in {ops:plain}, which its parser writes without taking the maximum out first. Steps that "
         "stay finite are written instead."

@@ -171,7 +171,6 @@ VERDICTS = {
     NoteKind.REPAIR_UNFAITHFUL: (
         "The repair {subject} was not taken: it changes the FP32 outputs by {departure:.3g}, more than it may."
     ),
-    NoteKind.CPU_MAY_CRASH: "its CPU provider may crash on it",
     NoteKind.WEIGHTS_TOO_LARGE: "its weights take more than {megabytes:,} MB",
     NoteKind.NO_CPU_KERNEL: "its CPU provider has no kernel of {subject} in this form",
     NoteKind.DELIVERED_NOT_RUN: "The written model was not run with ONNX Runtime: {why}.",

@@ -7,7 +7,7 @@ with 1.31. With the Transpose in the product's format the Cast stands in front o
 holds for an operator past which the Transpose may be moved before (`moved_transposes`).
 
 The CPU provider has no product in FP16 and puts a Cast of its own there, where what the Transpose reads was moved or
-narrowed and not computed in FP16. `turned_products` spares it that.
+narrowed, or computed by a kernel that it has in FP16. `turned_products` spares it that.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.deploy.onnxruntime.adjustable import Adjustable, Formats
 from halfwise.deploy.onnxruntime.moved_transposes import moves_the_first_axis, turned_values
+from halfwise.model.contrib.kernels import cpu_takes
 from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.model.moving import only_moves
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Adjustment
 from halfwise.precision.plan import PlannedNode
 
-__all__ = ["adjust_transposes", "cpu_crash_note", "cpu_crash_pairs", "crash_note"]
+__all__ = ["adjust_transposes", "cpu_crash_note", "cpu_crash_pairs", "crash_note", "crashing_optimizers"]
 
+_FUSION = "MatmulTransposeFusion"
 _PRODUCTS = (("MatMul", ""), ("FusedMatMul", DOMAIN))
 
 
@@ -76,6 +78,12 @@ def cpu_crash_note(assignment: Assignment) -> Note | None:
     return None
 
 
+def crashing_optimizers(assignment: Assignment, *, on_cpu: bool) -> tuple[str, ...]:
+    """What the CPU provider is to load a model without, to survive it. `on_cpu`: the target may be that provider, whose
+    crashes are to be seen where nothing tells of them beforehand."""
+    return (_FUSION,) if not on_cpu or crash_note(assignment) or cpu_crash_note(assignment) else ()
+
+
 def cpu_crash_pairs(assignment: Assignment) -> Iterator[tuple[ir.Node, ir.Node]]:
     """Each Transpose and the product, between which the CPU provider puts a Cast of its own."""
     for transpose, product, slot in _pairs(assignment):
@@ -84,12 +92,15 @@ def cpu_crash_pairs(assignment: Assignment) -> Iterator[tuple[ir.Node, ir.Node]]
 
 
 def _is_left_in_fp16(assignment: Assignment, transpose: ir.Node) -> bool:
-    """Whether the CPU provider keeps what it reads in FP16: it has been moved there or narrowed, not computed."""
+    """Whether the CPU provider keeps what it reads in FP16: it has been moved there, narrowed, or computed by one of
+    its few kernels in FP16, as of norms."""
     value = transpose.inputs[0]
     source = value.producer() if value is not None else None
     if value is None or assignment.read(transpose, 0) is not Format.FP16:
         return False
-    return source is None or only_moves(source) or assignment.stored(value) is not Format.FP16
+    if source is None or only_moves(source) or assignment.stored(value) is not Format.FP16:
+        return True
+    return cpu_takes(source.op_type, source.domain, Format.FP16)
 
 
 def _apart(assignment: Assignment) -> Iterator[tuple[ir.Node, ir.Node]]:

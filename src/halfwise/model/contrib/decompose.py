@@ -17,6 +17,7 @@ from halfwise.model.contrib.steps_products import PRODUCTS
 from halfwise.model.contrib.steps_reductions import REDUCTIONS
 from halfwise.model.contrib.steps_standard import STANDARD
 from halfwise.model.contrib.steps_states import STATES
+from halfwise.model.contrib.steps_traditional import TRADITIONAL, TRADITIONAL_DOMAIN
 from halfwise.model.contrib.steps_transforms import TRANSFORMS
 from halfwise.model.contrib.writer import StepWriter, dims_of
 
@@ -33,11 +34,16 @@ WRITTEN: Mapping[str, Decomposition] = {**TRANSFORMS, **IMAGES, **REDUCTIONS}
 def decompose(write: StepWriter, inputs: Inputs) -> Results | None:
     """Write the node of `write`, which reads `inputs`; the names of its results by slot, None where it is not known."""
     node = write.node
-    known = _ALL if is_own(node) else {} if node.domain else {**STANDARD, **WRITTEN}
-    found = known.get(node.op_type) if write.opset >= OLDEST else None
+    found = _known(node).get(node.op_type) if write.opset >= OLDEST else None
     results = None if found is None or not _as_declared(node, write.opset) else found(write, inputs)
     missing = [slot for slot, value in enumerate(node.outputs) if value.name and slot not in (results or {})]
     return None if results is None or missing else results
+
+
+def _known(node: ir.Node) -> Mapping[str, Decomposition]:
+    if node.domain == TRADITIONAL_DOMAIN:
+        return TRADITIONAL
+    return _ALL if is_own(node) else {} if node.domain else {**STANDARD, **WRITTEN}
 
 
 def _as_declared(node: ir.Node, opset: int) -> bool:

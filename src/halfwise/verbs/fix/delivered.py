@@ -14,7 +14,8 @@ from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import Verdict
 from halfwise.core.whole_files import scratch_folder
-from halfwise.deploy.onnxruntime.transposed_products import cpu_crash_note, crash_note
+from halfwise.deploy.onnxruntime.cpu_kernels import cpu_refusal_note
+from halfwise.deploy.onnxruntime.transposed_products import crashing_optimizers
 from halfwise.deploy.targets import kind_of
 from halfwise.emulation.endless_loops import deciding
 from halfwise.emulation.runtime_words import runtime_reason
@@ -73,7 +74,9 @@ def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -
     request.notify("running the written model with ONNX Runtime")
     prepared.context.stepper.rest()
     try:
-        outputs = run_as_written(typed.path, feeds, limit_s(written), candidate.decision.sites)
+        spared = crashing_optimizers(written, on_cpu=counts)
+        sites, limit = candidate.decision.sites, limit_s(written)
+        outputs = run_as_written(typed.path, feeds, limit, sites, spared, integer_kernels=counts)
     except NoKernel as error:
         return Delivered(None, note=Note.of(NoteKind.DELIVERED_NOT_RUN, why=runtime_reason(error)))
     except BackendFailure as error:
@@ -122,8 +125,8 @@ def judged_as_written(
 
 def _why_not(candidate: Candidate, assignment: Assignment, feeds: Sequence[Feed]) -> Note | None:
     """Why it is not even tried; None where it is."""
-    if crash_note(assignment) or cpu_crash_note(assignment):
-        return Note.of(NoteKind.CPU_MAY_CRASH)
+    if (refused := cpu_refusal_note(assignment)) is not None:
+        return Note.of(NoteKind.NO_CPU_KERNEL, str(refused.values["op"]))
     if candidate.decided.model.weight_bytes > MOST_BYTES_RUN:
         return Note.of(NoteKind.WEIGHTS_TOO_LARGE, megabytes=MOST_BYTES_RUN >> 20)
     foreign = next((node for node in candidate.decided.model.nodes if not runs_on_cpu(node)), None)

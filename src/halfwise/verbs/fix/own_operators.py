@@ -1,9 +1,10 @@
-"""What a target does not read, before anything is searched: ONNX Runtime's own operators are written out or refused,
-some of ONNX's are written out, biases and other constants are stored as it reads them."""
+"""What a target does not read, before anything is searched: operators of ONNX Runtime's own and of `ai.onnx.ml` are
+written out or refused, some of ONNX's are written out, biases and other constants are stored as it reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -16,6 +17,7 @@ from halfwise.model.contrib.decompose import WRITTEN, is_own
 from halfwise.model.contrib.kernels import narrow_kernel
 from halfwise.model.contrib.schemas import BLOCKED_DOMAIN, is_known
 from halfwise.model.contrib.steps_images import is_tensorflows_nearest
+from halfwise.model.contrib.steps_traditional import TRADITIONAL, TRADITIONAL_DOMAIN
 from halfwise.model.contrib.writer import dims_of, whole
 from halfwise.model.families import INTEGER_ARITHMETIC
 from halfwise.model.float_weights import first_unread, with_float_weights
@@ -23,12 +25,10 @@ from halfwise.model.model import Model
 from halfwise.repair.block_weights import PACKED, with_block_weights
 from halfwise.repair.block_zero_points import with_centred_blocks
 from halfwise.repair.integer_weights import with_integer_weights
-from halfwise.repair.lower import lowered
+from halfwise.repair.lower import Lowered, lowered
 from halfwise.repair.needed_constants import with_needed_constants
 
 __all__ = ["read_by"]
-
-_TRADITIONAL = "ai.onnx.ml"  # trees, scalers and the like, of which TensorRT has no plugins
 
 
 def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
@@ -41,12 +41,12 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
         return found.model, (note,) if found.written else ()
 
     def unread(node: ir.Node) -> bool:
-        if node.domain == _TRADITIONAL:
+        if node.domain == TRADITIONAL_DOMAIN:  # trees, scalers and the like, of which TensorRT has no plugins
             return True
         return is_own(node) and node.op_type not in reads and (not node.domain or is_known(node.op_type, node.domain))
 
     packed = with_block_weights(model, _block_types(target), target.runtime.negative_scales)
-    found = lowered(packed.model, unread)
+    found = _lowered(packed.model, unread)
     if found.left:
         nodes = [model.node_by_name[name] for name in found.left if name in model.node_by_name]
         ops = list(dict.fromkeys(node.op_type for node in nodes))
@@ -54,14 +54,30 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
             f"{target.title} does not read {listed(ops, 4, str)} (node {found.left[0]!r}), which only ONNX Runtime "
             f"has: {_instead(nodes)}, or use --target ort-cuda"
         )
-    written = list(dict.fromkeys((*packed.written, *found.written)))
-    notes = [Note.of(NoteKind.OWN_NOT_READ, target.title, ops=written)] if written else []
+    own = [op for op in dict.fromkeys((*packed.written, *found.written)) if op not in TRADITIONAL]
+    traditional = [op for op in found.written if op in TRADITIONAL]
+    notes = [Note.of(NoteKind.OWN_NOT_READ, target.title, ops=own)] if own else []
+    if traditional:
+        notes.append(Note.of(NoteKind.STANDARD_NOT_READ, target.title, ops=traditional))
     grown = [node for node in packed.model.nodes if node.op_type in PACKED and unread(node)]
     if grown:
         notes.append(Note.of(NoteKind.QUANTISED_STORED, target.title, node=grown[0].name, count=len(grown)))
-    model, told = _standard_read_by(target, found.model)
+    if model.maps:
+        notes.append(Note.of(NoteKind.MAPS_NOT_READ, target.title, tensors=[made.tensor for made in model.maps]))
+    model, told = _standard_read_by(target, replace(found.model, maps=()))
     model, stored = _quantised_read_by(target, model)
     return model, (*notes, *told, *stored)
+
+
+def _lowered(model: Model, unread: Callable[[ir.Node], bool]) -> Lowered:
+    """As often as more becomes known: behind an operator of `ai.onnx.ml` shapes are, once it is written out."""
+    found = lowered(model, unread)
+    while found.left and found.written:
+        more = lowered(found.model, unread)
+        if not more.written:
+            break
+        found = Lowered(more.model, tuple(dict.fromkeys((*found.written, *more.written))), more.left)
+    return found
 
 
 def _instead(nodes: Sequence[ir.Node]) -> str:
@@ -69,7 +85,7 @@ def _instead(nodes: Sequence[ir.Node]) -> str:
     ops = [node.op_type for node in nodes]
     if ops and all(op.startswith("QLinear") or op == "QGemm" for op in ops):
         return "quantise it as QuantFormat.QDQ, not QOperator"
-    if any(node.domain == _TRADITIONAL for node in nodes):
+    if any(node.domain == TRADITIONAL_DOMAIN for node in nodes):
         return "give the part of the model without it (onnx.utils.extract_model)"
     if any(op.startswith("DynamicQuantize") for op in ops):
         return "give the model before quantize_dynamic"

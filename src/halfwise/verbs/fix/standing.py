@@ -39,6 +39,15 @@ _HERE = Standing(
     "caution", "Kept on these inputs", "keeps the tolerance on these inputs in FP16", here=" on these inputs"
 )
 
+_ENDS_A_BUILD = frozenset(
+    {
+        NoteKind.NOT_WRITTEN_OUT,
+        NoteKind.QUANTISED_NOT_READ,
+        NoteKind.INTEGERS_NOT_READ,
+        NoteKind.PARSER_REFUSES,
+    }
+)
+
 
 def standing_of(
     *, met: bool, denial: Denial | None, synthetic: bool, promise: Promise | None, notes: Iterable[Note]
@@ -53,5 +62,7 @@ def standing_of(
 
 
 def caution_of(notes: Iterable[Note]) -> Note | None:
-    """Why a yes is none to rely on, besides synthetic inputs, which are told anyway."""
-    return next((note for note in notes if note.kind in CAUTIONS and note.kind is not NoteKind.SYNTHETIC), None)
+    """Why a yes is none to rely on, besides synthetic inputs, which are told anyway: first what ends a build, since
+    nothing else matters where no engine comes of it."""
+    found = [note for note in notes if note.kind in CAUTIONS and note.kind is not NoteKind.SYNTHETIC]
+    return min(found, key=lambda note: note.kind not in _ENDS_A_BUILD, default=None)
