@@ -38,6 +38,7 @@ Array = NDArray[Any]
 
 _NO_KERNEL = ("NOT_IMPLEMENTED", "Could not find an implementation", "pthread_create failed")
 _NUMPY = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
+_LARGE_BYTES = 1 << 26  # of weights in FP32
 _TOLD = 300  # letters of what the runtime says
 
 
@@ -68,7 +69,7 @@ def run_as_written(
         "model": str(model.resolve()),
         "random": sites is not None and sites.random is not None,
         "packed": any(map(_packed_otherwise, nodes)),
-        "without": list(without),
+        "without": [*without, *(() if integer_kernels else _holding_all(sites))],
         "integer_kernels": integer_kernels,
         "rollout": None if rollout is None else asdict(rollout),
     }
@@ -88,6 +89,12 @@ def run_as_written(
 def _packed_otherwise(node: ir.Node) -> bool:
     """Whether the provider may compute it otherwise once it has packed its weight, as products of 4-bit tables."""
     return bool(node.domain) or node.op_type == "DequantizeLinear"
+
+
+def _holding_all(sites: Sites | None) -> tuple[str, ...]:
+    """What would hold large dequantised weights side by side: outside of integer kernels they count as constants."""
+    large = sites is not None and sites.model.unpacked_bytes - sites.model.emulated_bytes > _LARGE_BYTES
+    return ("ConstantFolding",) if large else ()
 
 
 def serve(request: Request) -> Answer:
