@@ -181,5 +181,5 @@ def test_with_a_larger_budget_the_same_command_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_budget_of_nothing_is_refused() -> None:
-    with pytest.raises(InputError, match="max_runs 0"):
+    with pytest.raises(InputError, match="--max-runs 0"):
         fixed(0)

@@ -65,11 +65,13 @@ def test_a_plan_that_holds_for_new_weights_stays(folder: Path) -> None:
 
 
 def test_where_no_plan_holds_nothing_is_written(folder: Path) -> None:
-    plan = folder / "p.json"
-    halfwise.fix(folder / "quiet.onnx", folder / "x.npz", out=folder, metric=lambda a, b: 0.0, tolerance="metric<=0.5")
+    """A measure that has something against every answer to the second input."""
+    plan, x = folder / "p.json", np.linspace(0.5, 1.5, 16, dtype=np.float32)
+    inputs = [{"x": x}, {"x": x / 2}]
+    halfwise.fix(folder / "quiet.onnx", inputs, out=folder, metric=lambda a, b: 0.0, tolerance="metric<=0.5")
     plan.write_bytes((folder / "quiet.plan.json").read_bytes())
     before = plan.read_bytes()
-    result = gate_updated(plan, folder / "loud.onnx", folder / "x.npz", metric=lambda a, b: 1.0)
+    result = gate_updated(plan, folder / "loud.onnx", inputs, metric=lambda a, b: float(a["y"].max() < 10))
     assert not result.holds and NoteKind.PLAN_STAYS in kinds(result)
     assert plan.read_bytes() == before
 

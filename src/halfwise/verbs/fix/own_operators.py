@@ -64,7 +64,8 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
         notes.append(Note.of(NoteKind.QUANTISED_STORED, target.title, node=grown[0].name, count=len(grown)))
     if model.maps:
         notes.append(Note.of(NoteKind.MAPS_NOT_READ, target.title, tensors=[made.tensor for made in model.maps]))
-    model, told = _standard_read_by(target, replace(found.model, maps=()))
+    model = replace(found.model, maps=()) if found.model.maps else found.model
+    model, told = _standard_read_by(target, model)
     model, stored = _quantised_read_by(target, model)
     return model, (*notes, *told, *stored)
 
