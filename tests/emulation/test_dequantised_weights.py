@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.packed_weights import dequantised_weight
@@ -157,3 +158,17 @@ def test_the_same_weight_is_the_same_object_where_each_model_holds_its_scale() -
         made.append(dequantised_weight(node, {"q": Weight("q", tensor, None), "s": Weight("s", held, None)}))
     assert made[0] is made[1]
     assert made[0] is not made[2]
+
+
+@pytest.mark.parametrize("slot", [1, 2])
+def test_scales_or_zero_points_that_do_not_fit_are_told_in_the_runtimes_words(
+    slot: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = table(TensorProto.INT8, (512, 544), 1, zeros=True)
+    given = model.graph.initializer[slot]
+    given.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(given)[:3], given.name))
+    monkeypatch.setattr("halfwise.emulation.emulate.LARGE_BYTES", 0)
+    session = Emulator().session(Assignment(Sites(load(model)), {}))
+    (found,) = session.answers([{"x": np.zeros(1, np.float32)}])
+    assert isinstance(found, InputError)
+    assert str(found).startswith("at 'table': ONNX Runtime cannot run the model")

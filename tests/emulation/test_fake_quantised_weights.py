@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.kept_walks import identity_of
@@ -171,3 +172,13 @@ def test_node_by_node_they_are_made_once_for_all(narrow: bool) -> None:
     for (found,), right in zip((each.values() for each in last), wanted, strict=True):
         assert not isinstance(right, Exception)
         np.testing.assert_array_equal(found, right["y"])
+
+
+def test_zero_points_that_do_not_fit_are_told_in_the_runtimes_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = quantised(TensorProto.INT8, (512, 544), 1)
+    model.graph.initializer[2].CopyFrom(numpy_helper.from_array(np.zeros(3, np.int8), "z"))
+    monkeypatch.setattr("halfwise.emulation.emulate.LARGE_BYTES", 0)
+    session = Emulator().session(Assignment(Sites(load(model)), {}))
+    (found,) = session.answers([{"x": np.zeros(1, np.float32)}])
+    assert isinstance(found, InputError)
+    assert str(found).startswith("at 'narrow': ONNX Runtime cannot run the model")

@@ -17,14 +17,13 @@ from halfwise.core.formats import Format
 from halfwise.emulation.given_weights import INLINE_ELEMENTS, declared_weight
 from halfwise.emulation.quantised_tensor import quantised_weight
 from halfwise.emulation.segments import reads_of
-from halfwise.emulation.unpacked_tensor import FP8, Layout, UnpackedTensor
+from halfwise.emulation.unpacked_tensor import FP8, LARGE_BYTES, Layout, UnpackedTensor
 from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.model.weights import stored_tensor
 from halfwise.precision.rewrite import Weight
 
 __all__ = ["dequantised_weight", "has_packed", "plain_product", "unpacked_weight", "with_unpacked"]
 
-LARGE_BYTES = 1 << 20  # of a weight in FP32
 _FLOAT = onnx.TensorProto.FLOAT
 _QUANTISED = (ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.INT8, ir.DataType.UINT8, *FP8)
 _QUANTISERS = ("QuantizeLinear", "DequantizeLinear")
@@ -128,6 +127,10 @@ def dequantised_weight(node: onnx.NodeProto, weights: Mapping[str, Weight]) -> U
     block = block or (rows if down else columns)
     at = Layout(rows, columns, block, bits, signed=signed, floats=floats, down=down)
     middles = weights[zeros].tensor if zeros else None
+    if middles is not None and middles.size != weights[scales].tensor.size:
+        return None
+    if stated.get("block_size") and weights[scales].tensor.size != math.prod(at.scales):
+        return None
     return _unpacked(packed, weights[scales], middles, at, _QUANTISED, shape)
 
 

@@ -20,15 +20,14 @@ from numpy.typing import NDArray
 
 from halfwise.core.cores import in_blocks
 from halfwise.core.formats import Format
-from halfwise.emulation.unpacked_tensor import FP8
-from halfwise.model.weights import convert_array, convert_weight, stored_tensor
+from halfwise.emulation.unpacked_tensor import FP8, LARGE_BYTES, numbers_of
+from halfwise.model.weights import convert_array, stored_tensor
 from halfwise.precision.rewrite import Weight
 
 __all__ = ["QuantisedTensor", "quantised_weight"]
 
 Array = NDArray[Any]
 
-LARGE_BYTES = 1 << 20  # of a weight in FP32
 _AT_ONCE = 1 << 17  # numbers that are made together: they stay in the processor's cache
 _TYPES = (ir.DataType.INT8, ir.DataType.UINT8, *FP8)
 _STATED = {"axis", "output_dtype", "saturate"}
@@ -75,23 +74,19 @@ def quantised_weight(node: onnx.NodeProto, weights: Mapping[str, Weight]) -> Qua
     unknown = stated.keys() - _STATED or not stated.get("saturate", 1)
     if unknown or any(each not in weights for each in (name, of_scales, of_zeros) if each):
         return None
-    weight, scales, zeros = weights[name], weights[of_scales], weights[of_zeros].tensor if of_zeros else None
-    dtype = zeros.dtype if zeros is not None else ir.DataType(stated.get("output_dtype") or ir.DataType.UINT8)
+    weight, scales, zeros = weights[name], weights[of_scales], weights.get(of_zeros)
+    dtype = ir.DataType(stated.get("output_dtype") or ir.DataType.UINT8) if zeros is None else zeros.tensor.dtype
     shape, count = weight.tensor.shape.numpy(), scales.tensor.size
     axis = stated.get("axis", 1) % max(len(shape), 1)
     if len(shape) < 2 or 4 * weight.tensor.size < LARGE_BYTES or dtype not in _TYPES:
         return None
     if count > 1 and (axis not in (0, len(shape) - 1) or count != shape[axis]):
         return None
+    if zeros is not None and zeros.tensor.size != count:
+        return None
     places = (1, 1) if count == 1 else (1, count) if axis else (count, 1)
-    given = stored_tensor(scales.tensor)
-    factors = np.asarray(given.numpy()) if scales.fmt is None else convert_weight(given, scales.fmt)
-    middles = np.zeros((1, 1), np.float32)
-    if zeros is not None:
-        middles = (
-            np.asarray(stored_tensor(zeros).numpy()).astype(np.float32).reshape((1, 1) if zeros.size == 1 else places)
-        )
-    made = QuantisedTensor(weight, factors.astype(np.float32).reshape(places), middles, dtype)
+    middles = np.zeros((1, 1), np.float32) if zeros is None else numbers_of(zeros).reshape(places)
+    made = QuantisedTensor(weight, numbers_of(scales).reshape(places), middles, dtype)
     return _MADE.setdefault(made.source, WeakValueDictionary()).setdefault(made.recipe, made)
 
 

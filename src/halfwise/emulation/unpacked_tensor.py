@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from halfwise.model.weights import DerivedTensor, Making, Part, convert_weight, stored_tensor
 from halfwise.precision.rewrite import Weight
 
-__all__ = ["FP8", "Layout", "UnpackedTensor"]
+__all__ = ["FP8", "LARGE_BYTES", "Layout", "UnpackedTensor", "numbers_of"]
 
 Array = NDArray[Any]
 
 FP8 = (ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E4M3FNUZ, ir.DataType.FLOAT8E5M2, ir.DataType.FLOAT8E5M2FNUZ)
+LARGE_BYTES = 1 << 20  # of a weight in FP32: smaller ones stay with the runtime's kernel
 _AT_ONCE = 1 << 17  # numbers that are made together: they stay in the processor's cache
 _TOGETHER = {2: np.complex128, 4: np.complex64, 8: np.float32}  # what holds all the numbers of a byte in FP32
 
@@ -146,10 +147,15 @@ def _numbers(at: Layout, middles: Array, factors: Array) -> tuple[Array, list[tu
     return np.ascontiguousarray(found).view(_TOGETHER[at.bits]).reshape(256), changes
 
 
+def numbers_of(weight: Weight) -> Array:
+    """What few numbers are in their format, in FP32."""
+    given = stored_tensor(weight.tensor)
+    found = np.asarray(given.numpy()) if weight.fmt is None else convert_weight(given, weight.fmt)
+    return found.astype(np.float32)
+
+
 def _factors(scales: Weight, at: Layout) -> Array:
-    given = stored_tensor(scales.tensor)
-    found = np.asarray(given.numpy()) if scales.fmt is None else convert_weight(given, scales.fmt)
-    return found.astype(np.float32).reshape((1, 1) if given.size == 1 else at.scales)
+    return numbers_of(scales).reshape((1, 1) if scales.tensor.size == 1 else at.scales)
 
 
 def _zeros(zeros: ir.TensorProtocol | None, at: Layout) -> Array:
