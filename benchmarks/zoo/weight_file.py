@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -29,7 +30,6 @@ QUANTISED = {
     "fp8": (onnx.TensorProto.FLOAT8E4M3FN, np.dtype(ml_dtypes.float8_e4m3fn), 448 / 6),
 }
 BLOCK = 32  # packed numbers with one scale
-_SPREAD = 4.61  # the deviation of a number from 0 to 15
 _POOL = 1 << 22  # random numbers, of which every weight takes windows
 _ALIGNMENT = 4096
 
@@ -73,15 +73,25 @@ class WeightFile:
         return self._declared(name, shape, offset)
 
     def packed(self, name: str, rows: int, columns: int, deviation: float) -> tuple[onnx.TensorProto, onnx.TensorProto]:
-        """Random numbers of 4 bits for a product of `rows` that are summed, two to a byte, and their scales."""
+        """The same as numbers of 4 bits for a product of `rows` that are summed, two to a byte, and their scales."""
         blocks, offset = rows // BLOCK, self._start()
-        step = max(1, _POOL // rows)
+        words, steps = self._packed_pool
+        step, scales = max(1, _POOL // rows), np.empty((columns, blocks), np.float32)
         for first in range(0, columns, step):
-            shape = (min(step, columns - first), rows // 2)
-            self._file.write(self.rng.integers(0, 256, shape, dtype=np.uint8).tobytes())
-        words = self._declared(name, (columns, blocks, BLOCK // 2), offset, onnx.TensorProto.UINT8)
-        scales = np.full(columns * blocks, deviation / _SPREAD) * self.rng.uniform(0.5, 1.5, columns * blocks)
-        return words, self.given(f"{name}.scales", scales)
+            count = min(step, columns - first)
+            start = int(self.rng.integers(len(steps) // 2))
+            self._file.write(words[start : start + count * blocks].data)
+            scales[first : first + count] = steps[start : start + count * blocks].reshape(count, blocks)
+        given = self._declared(name, (columns, blocks, BLOCK // 2), offset, onnx.TensorProto.UINT8)
+        return given, self.given(f"{name}.scales", scales.reshape(-1) * deviation)
+
+    @cached_property
+    def _packed_pool(self) -> tuple[Array, Array]:
+        """The random numbers in blocks, each rounded to the steps that reach its largest, and these."""
+        values = self._pool.reshape(-1, BLOCK)
+        steps = np.abs(values).max(axis=1) / np.float32(7)
+        numbers = (np.rint(values / steps[:, None]) + 8).astype(np.uint8)
+        return np.ascontiguousarray(numbers[:, ::2] | numbers[:, 1::2] << 4), steps
 
     def quantised(
         self, name: str, rows: int, columns: int, deviation: float

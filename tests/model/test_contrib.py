@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,8 @@ from halfwise.core.child.process import Ended
 from halfwise.core.child.worker import ChildDied
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
-from halfwise.model.contrib import kernels
+from halfwise.emulation.emulate import emulate
+from halfwise.model.contrib import kernel_lists, kernels
 from halfwise.model.contrib.kernels import narrow_kernel
 from halfwise.model.model import load
 from halfwise.model.ops import slot_rule
@@ -25,6 +28,7 @@ from halfwise.precision.typed_onnx import typed_proto
 from tests.models.contrib_cases import DOMAIN, Case, cases
 from tests.models.expert_cases import expert_cases, kernels_alone
 from tests.models.state_cases import state_cases
+from tests.support.packed_products import product
 
 CASES = [*cases(), *expert_cases(), *state_cases()]
 IDS = [case.name for case in CASES]
@@ -137,14 +141,37 @@ def test_an_operator_that_the_runtime_does_not_know_stays_foreign() -> None:
     assert site.pinned == Note.of(NoteKind.FOREIGN_DOMAIN, DOMAIN)
 
 
-def test_a_runtime_whose_list_of_kernels_ends_the_process_counts_as_cuda_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_listed_kernels_are_those_of_the_package_that_they_were_taken_from() -> None:
+    if not ort.__version__.startswith("1.32.") or platform.machine() != "x86_64":
+        pytest.skip("another ONNX Runtime is installed than the list was taken from")
+    narrow = {Format.FP16.schema_type, Format.BF16.schema_type}
+    installed = {
+        key: types for key, types in kernels._cpu().items() if key[0] == DOMAIN or (not key[0] and types & narrow)
+    }
+    assert installed == {key: {fmt.schema_type for fmt in formats} for key, formats in kernel_lists.CPU.items()}
+
+
+@pytest.fixture
+def dying_list(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As of onnxruntime-gpu without TensorRT beside it."""
+
     def dies(*arguments: Any, **options: Any) -> Any:
         raise ChildDied(Ended(-11, 0.1, 1.0, False), ())
 
     monkeypatch.setattr(kernels, "ask", dies)
     kernels._cpu.cache_clear()
-    try:
-        assert not kernels.cpu_takes("MatMulNBits", "com.microsoft", Format.FP16)
-        assert kernels.narrow_kernel("MatMulNBits", "com.microsoft", Format.FP16)
-    finally:
-        kernels._cpu.cache_clear()
+    yield
+    kernels._cpu.cache_clear()
+
+
+def test_where_asking_ends_the_process_the_listed_kernels_count(dying_list: None) -> None:
+    assert kernels.cpu_takes("MatMulNBits", DOMAIN, Format.FP16) and not kernels.cpu_takes("Gelu", DOMAIN, Format.FP16)
+    assert kernels.cpu_runs("QLinearSoftmax", DOMAIN) and not kernels.cpu_runs("GroupNorm", DOMAIN)
+    assert kernels.narrow_kernel("GroupNorm", DOMAIN, Format.FP16)
+
+
+def test_packed_weights_stay_packed_there(dying_list: None) -> None:
+    """Written out they are constants of FP32, beyond what a protobuf holds for a large model."""
+    weight = product()
+    emulated = emulate(Assignment.all_narrow(Sites(load(weight))))
+    assert [node.op_type for node in emulated.graph.node if "MatMul" in node.op_type] == ["MatMulNBits"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,13 +16,14 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
 
 from halfwise.core.cores import cores, in_blocks
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
 from halfwise.emulation.cuda_driver import open_cuda
+from halfwise.emulation.gpu_models import multiplying, rounding, unpacking
 from halfwise.emulation.ort import Session, upload
+from halfwise.emulation.unpacked_tensor import UnpackedTensor
 from halfwise.emulation.weights import Room, RoundedWeights, held_in_fp32
 from halfwise.model.weights import DerivedTensor, stored_tensor
 from halfwise.precision.rewrite import Weight
@@ -34,9 +35,8 @@ Array = NDArray[Any]
 _PIECE = 1 << 22  # bytes that a thread reads at a time: most weights are of several pieces
 _ROUNDED = 1 << 25  # elements that the GPU rounds at a time
 _MULTIPLIED = 1 << 27  # elements that it multiplies at a time, and all of a weight
-_WIDE = onnx.TensorProto.FLOAT
 _SHARE = 0.4  # of the GPU's free memory that weights may take which are kept: as much again may be lost between them
-_SINGLE, _HALF = np.dtype(np.float32), np.dtype(np.float16)
+_SINGLE, _HALF, _BYTES = np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.uint8)
 _PROBE = (1 + 2.0**-11, 1 + 3 * 2.0**-11, 2.0**-25, 3 * 2.0**-26, 65519.99, 65520.0, -7e4, -0.0, -np.inf, np.nan)
 
 
@@ -71,12 +71,15 @@ class GpuWeights:
         for _ in range(cores()):
             self._lanes.put(_Lane(memory.reachable(_PIECE), memory.allocate(_PIECE)))
         self._one = threading.Lock()  # that rounds
-        self._rounding = {dtype: self._session(_rounding(dtype)) for dtype in (_SINGLE, _HALF)}
+        self._rounding = {dtype: self._session(rounding(dtype)) for dtype in (_SINGLE, _HALF)}
         self._products: dict[tuple[int, Format], Session] = {}
+        self._unpacking: dict[bytes, Session] = {}
 
     def of(self, weight: Weight) -> Any:
         """As the runtime takes it; None where that is not known here."""
         tensor = stored_tensor(weight.tensor)
+        if isinstance(tensor, UnpackedTensor):
+            return self._unpacked(tensor, weight.fmt)
         if isinstance(tensor, DerivedTensor):
             return self._product(tensor, weight.fmt)
         if not isinstance(tensor, ir.ExternalTensor) or weight.fmt not in (Format.FP32, Format.FP16):
@@ -87,13 +90,13 @@ class GpuWeights:
         as_it_is = stored == _SINGLE and weight.fmt is Format.FP32
         kept = self._held(tensor, stored)
         if kept is None:
-            made = self._empty(tensor, _SINGLE)
+            made = self._empty(tensor.shape.numpy(), _SINGLE)
             self._bring(tensor, stored, made.data_ptr(), as_it_is=as_it_is)
             return made
         if as_it_is:
             return kept
         self._memory.enter()
-        made = self._empty(tensor, _SINGLE)
+        made = self._empty(tensor.shape.numpy(), _SINGLE)
         for start in range(0, tensor.size, _ROUNDED):
             source, target = kept.data_ptr() + start * stored.itemsize, made.data_ptr() + start * _SINGLE.itemsize
             self._round(stored, source, target, min(_ROUNDED, tensor.size - start))
@@ -109,16 +112,15 @@ class GpuWeights:
             return None
         given = self._held(source, _SINGLE)
         if given is None:
-            given = self._empty(source, _SINGLE)
+            given = self._empty(source.shape.numpy(), _SINGLE)
             self._bring(source, _SINGLE, given.data_ptr(), as_it_is=True)
         self._memory.enter()
-        made = self._empty(source, _SINGLE)
+        made = self._empty(source.shape.numpy(), _SINGLE)
         session = self._multiplying(len(factors), fmt)
         binding = session._session.io_binding()
         binding.bind_ortvalue_input("x", given)
         for number, factor in enumerate(factors):
-            there = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(factor), self._device, 0)
-            binding.bind_ortvalue_input(f"factor{number}", there)
+            binding.bind_ortvalue_input(f"factor{number}", self._there(factor))
         binding.bind_ortvalue_output("y", made)
         self._run(session, binding)
         return made
@@ -126,20 +128,58 @@ class GpuWeights:
     def _multiplying(self, factors: int, fmt: Format) -> Session:
         key = factors, fmt
         if key not in self._products:
-            self._products[key] = self._session(_multiplying(factors, rounded=fmt is Format.FP16))
+            self._products[key] = self._session(multiplying(factors, rounded=fmt is Format.FP16))
         return self._products[key]
+
+    def _unpacked(self, tensor: UnpackedTensor, fmt: Format | None) -> Any:
+        """Numbers of few bits, some rows at a time."""
+        source = stored_tensor(tensor.source)
+        if not isinstance(source, ir.ExternalTensor) or fmt not in (Format.FP32, Format.FP16):
+            return None
+        packed = self._held(source, _BYTES)
+        if packed is None:
+            packed = self._empty((source.nbytes,), _BYTES)
+            self._bring(source, _BYTES, packed.data_ptr(), as_it_is=True)
+        self._memory.enter()
+        made, at, recipe = self._empty(tensor.shape.numpy(), _SINGLE), tensor.layout, tensor.steps()
+        session = self._session_of(unpacking(at, [by for by, _ in recipe.changes], rounded=fmt is Format.FP16))
+        table, width = self._there(recipe.numbers), at.columns * at.bits // 8
+        together = at.block if at.down and at.scales[0] > 1 else 1
+        several = max(1, _ROUNDED // (at.columns * together)) * together
+        for first in range(0, at.rows, several):
+            rows = min(several, at.rows - first)
+            binding = session._session.io_binding()
+            start, begin = packed.data_ptr() + first * width, made.data_ptr() + first * at.columns * _SINGLE.itemsize
+            binding.bind_input("x", self._device, 0, np.uint8, (rows, width), start)
+            binding.bind_ortvalue_input("table", table)
+            for number, (_, each) in enumerate(recipe.changes):
+                binding.bind_ortvalue_input(f"change{number}", self._there(at.part(each, first, first + rows)))
+            binding.bind_output("y", self._device, 0, np.float32, (rows, at.columns), begin)
+            self._run(session, binding)
+        return made
+
+    def _there(self, array: Array) -> ort.OrtValue:
+        return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), self._device, 0)
+
+    def _session_of(self, proto: onnx.ModelProto) -> Session:
+        content = proto.SerializeToString(deterministic=True)
+        if content not in self._unpacking:
+            self._unpacking[content] = self._session(proto)
+        return self._unpacking[content]
 
     def _held(self, tensor: ir.ExternalTensor, stored: np.dtype[Any]) -> ort.OrtValue | None:
         """As it is stored, where there is room for it."""
         kept = self._kept.get(tensor)
         if kept is None and sum(each.nbytes for each in [tensor, *self._kept]) <= self._room:
-            kept = self._empty(tensor, stored)
+            kept = self._empty(
+                (tensor.nbytes // stored.itemsize,) if stored == _BYTES else tensor.shape.numpy(), stored
+            )
             self._bring(tensor, stored, kept.data_ptr(), as_it_is=True)
             self._kept[tensor] = kept
         return kept
 
-    def _empty(self, tensor: ir.ExternalTensor, dtype: np.dtype[Any]) -> ort.OrtValue:
-        return ort.OrtValue.ortvalue_from_shape_and_type(tensor.shape.numpy(), dtype.type, self._device, 0)
+    def _empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> ort.OrtValue:
+        return ort.OrtValue.ortvalue_from_shape_and_type(shape, dtype.type, self._device, 0)
 
     def _bring(self, tensor: ir.ExternalTensor, stored: np.dtype[Any], pointer: int, *, as_it_is: bool) -> None:
         """From its file to the GPU, there rounded to FP16 and held in FP32, unless it goes there as it is."""
@@ -159,7 +199,7 @@ class GpuWeights:
             finally:
                 self._lanes.put(lane)
 
-        in_blocks(bring, tensor.size, _PIECE // stored.itemsize)
+        in_blocks(bring, tensor.nbytes // stored.itemsize, _PIECE // stored.itemsize)
 
     def is_honest(self) -> bool:
         """Whether it rounds as it should."""
@@ -184,47 +224,6 @@ class GpuWeights:
 
     def _session(self, proto: onnx.ModelProto) -> Session:
         return Session(proto, threads=1, device="cuda" if self._device == "cuda" else "cpu")
-
-
-def _rounding(stored: np.dtype[Any]) -> onnx.ModelProto:
-    """FP32 to FP16 and back; what is stored in FP16 is only widened."""
-    if stored == _HALF:
-        return _model([helper.make_node("Cast", ["x"], ["y"], to=_WIDE)], {"x": onnx.TensorProto.FLOAT16})
-    return _model(_rounded("x"), {"x": _WIDE})
-
-
-def _multiplying(factors: int, *, rounded: bool) -> onnx.ModelProto:
-    """Times factors, and then the same."""
-    names = [f"factor{number}" for number in range(factors)]
-    products = [f"product{number}" for number in range(factors)]
-    nodes = [
-        helper.make_node("Mul", [product, factor], [target])
-        for product, factor, target in zip(["x", *products], names, products, strict=False)
-    ]
-    last = products[-1]
-    end = _rounded(last) if rounded else [helper.make_node("Identity", [last], ["y"])]
-    return _model([*nodes, *end], dict.fromkeys(["x", *names], _WIDE))
-
-
-def _rounded(name: str) -> list[onnx.NodeProto]:
-    """To FP16 and back, finite values beyond its range clamped."""
-    return [
-        helper.make_node("Clip", [name, "least", "most"], ["near"]),
-        helper.make_node("Cast", ["near"], ["narrow"], to=onnx.TensorProto.FLOAT16),
-        helper.make_node("Cast", ["narrow"], ["rounded"], to=_WIDE),
-        helper.make_node("Sub", [name, name], ["nothing"]),
-        helper.make_node("Equal", ["nothing", "zero"], ["finite"]),
-        helper.make_node("Where", ["finite", "rounded", name], ["y"]),
-    ]
-
-
-def _model(nodes: Sequence[onnx.NodeProto], inputs: Mapping[str, int]) -> onnx.ModelProto:
-    constants = {"least": -Format.FP16.max, "most": Format.FP16.max, "zero": 0.0}
-    held = [numpy_helper.from_array(np.array(number, np.float32), name) for name, number in constants.items()]
-    read = {name for each in nodes for name in each.input}
-    ends = [helper.make_tensor_value_info(name, kind, None) for name, kind in {**inputs, "y": _WIDE}.items()]
-    graph = helper.make_graph(nodes, "weight", ends[:-1], ends[-1:], [each for each in held if each.name in read])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
 def _read(path: Path, offset: int, into: NDArray[np.uint8], whose: str) -> None:

@@ -64,8 +64,7 @@ class Recipe:
             threads = MANY if size > _LARGE else FEW
             return Session(proto, held, lean=lean, threads=threads, device=self.device, redraw=redraw)
         known = {} if known is None else known
-        plain = with_unpacked(self.proto, self.weights) if self.device == "cpu" else (self.proto, self.weights)
-        given = with_four_bits(*plain)
+        given = with_four_bits(*with_unpacked(self.proto, self.weights))
         return StreamedSession(*given, self.values, self.rounded, known, walked, self.device, kept, redraw=redraw)
 
 

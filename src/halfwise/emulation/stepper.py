@@ -142,7 +142,7 @@ class Stepper:
             found = of_table(node, compiled, assignment, store)
             if found is not None:
                 return {node.outputs[0]: found}
-        packed = node.op_type in _PACKED and self.emulator.device == "cpu"
+        packed = node.op_type in _PACKED
         if packed and (made := self._of_packed(node, compiled, store, changed or {})) is not None:
             return {compiled.outputs[0]: made}
         feeds, lent = {}, self._lent if self.emulator.streams(assignment.sites.model) else None

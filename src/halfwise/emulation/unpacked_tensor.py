@@ -46,10 +46,35 @@ class Layout:
         return (over // self.block, along) if self.down else (over, along // self.block)
 
     @property
+    def blocks(self) -> tuple[int, int, int]:
+        """What some rows are as blocks of one scale each."""
+        return (
+            (-1, self.block if self.scales[0] > 1 else 1, self.columns)
+            if self.down
+            else (-1, self.columns // self.block, self.block)
+        )
+
+    def part(self, each: Array, first: int, last: int) -> Array:
+        """Of scales or zero points those of some rows, beside their blocks."""
+        if each.size == 1:
+            return each.reshape(1, 1, 1)
+        if not self.down:
+            return each[first:last, :, None]
+        return each[first // self.block : -(-last // self.block), None, :] if len(each) > 1 else each[None]
+
+    @property
     def fits(self) -> bool:
         wide = self.columns * self.bits % 8 == 0 and self.block * self.bits % 8 == 0
         whole = (self.rows if self.down else self.columns) % max(self.block, 1) == 0
         return self.bits in _TOGETHER and self.block > 1 and wide and whole
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What the numbers in each byte are, and what is left to do with them."""
+
+    numbers: Array
+    changes: Sequence[tuple[np.ufunc, Array]]
 
 
 class UnpackedTensor(DerivedTensor):
@@ -67,8 +92,8 @@ class UnpackedTensor(DerivedTensor):
 
         def begin() -> Making:
             packed = _bytes(words).reshape(at.rows, -1)
-            factors, middles = _factors(scales, at), _zeros(zeros, at)
-            numbers, changes = _numbers(at, middles, factors)
+            recipe = self.steps()
+            numbers: Array = recipe.numbers.view(_TOGETHER[at.bits]).reshape(256)
             step = math.lcm(at.block if not at.down else 1, 8 // at.bits)
 
             def whole(first: int, left: int, into: Array) -> None:
@@ -76,7 +101,7 @@ class UnpackedTensor(DerivedTensor):
                 last, right = first + into.shape[0], left + into.shape[1]
                 given = packed[first:last, left * at.bits // 8 : right * at.bits // 8]
                 np.take(numbers, given, out=into.view(numbers.dtype), mode="clip")
-                for by, each in changes:
+                for by, each in recipe.changes:
                     if each.size == 1:
                         by(into, each, out=into)
                     elif at.down:
@@ -107,16 +132,24 @@ class UnpackedTensor(DerivedTensor):
         for tensor in (scales.tensor, zeros):
             known.update(b"" if tensor is None else stored_tensor(tensor).tobytes())
         super().__init__(words, known.digest(), begin, shape=shape)
-        self._scales, self._at = scales, at
+        self.layout, self._scales, self._zeros = at, scales, zeros
+
+    def steps(self) -> Steps:
+        changes = [(np.subtract, _zeros(self._zeros, self.layout)), (np.multiply, _factors(self._scales, self.layout))]
+        found = _values(self.layout)
+        while changes and changes[0][1].size == 1:
+            by, each = changes.pop(0)
+            found = by(found, each)
+        return Steps(np.ascontiguousarray(found), changes)
 
     @cached_property
     def most(self) -> float:
         """No finite value is beyond it."""
-        largest = 2.0**self._at.bits
-        if self._at.floats is not None:
-            values = np.abs(_values(self._at))
+        largest = 2.0**self.layout.bits
+        if self.layout.floats is not None:
+            values = np.abs(_values(self.layout))
             largest = float(values[np.isfinite(values)].max())
-        return float(np.abs(_factors(self._scales, self._at)).max()) * largest
+        return float(np.abs(_factors(self._scales, self.layout)).max()) * largest
 
 
 def _bytes(words: ir.TensorProtocol) -> NDArray[np.uint8]:
@@ -135,16 +168,6 @@ def _values(at: Layout) -> Array:
     if at.signed:
         found -= (found >= 1 << (at.bits - 1)) * np.float32(1 << at.bits)
     return found
-
-
-def _numbers(at: Layout, middles: Array, factors: Array) -> tuple[Array, list[tuple[np.ufunc, Array]]]:
-    """What the numbers in each byte are, and what is left to do with them."""
-    changes: list[tuple[np.ufunc, Array]] = [(np.subtract, middles), (np.multiply, factors)]
-    found = _values(at)
-    while changes and changes[0][1].size == 1:
-        by, each = changes.pop(0)
-        found = by(found, each)
-    return np.ascontiguousarray(found).view(_TOGETHER[at.bits]).reshape(256), changes
 
 
 def numbers_of(weight: Weight) -> Array:

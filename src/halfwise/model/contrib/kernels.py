@@ -1,8 +1,4 @@
-"""Which of ONNX Runtime's own operators have a kernel that takes a narrow format: the CPU's as installed, CUDA's here.
-
-The CUDA provider's kernels are not in the CPU package. The table is that of docs/OperatorKernels.md of ONNX Runtime
-(commit 001d12d2), which is generated from the kernels.
-"""
+"""Which of ONNX Runtime's own operators have a kernel that takes a format: the CPU's as installed, CUDA's as listed."""
 
 from __future__ import annotations
 
@@ -13,37 +9,12 @@ from halfwise.core.child.kept import ask
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.child.worker import ChildDied, ChildFailed
 from halfwise.core.formats import Format
+from halfwise.model.contrib.kernel_lists import CPU, CUDA
 
 __all__ = ["FP32_SLOTS", "cpu_runs", "cpu_takes", "cuda_takes", "narrow_kernel", "only_narrow_on_cuda"]
 
-_FP32, _FP16, _BF16 = Format.FP32, Format.FP16, Format.BF16
-_ALL = frozenset({_FP32, _FP16, _BF16})
-_NO_BF16 = frozenset({_FP32, _FP16})
-_NARROW = frozenset({_FP16, _BF16})
-
-_CUDA: Mapping[str, frozenset[Format]] = {
-    **dict.fromkeys(
-        """Attention BiasDropout BiasGelu BitmaskBiasDropout BitmaskDropout FastGelu FusedMatMul GatherBlockQuantized
-        Gelu GemmFloat8 LayerNormalization MatMulBnb4 MatMulNBits MoE MultiHeadAttention QuickGelu RotaryEmbedding
-        SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization TransposeMatMul Trilu
-        UnfoldTensor""".split(),
-        _ALL,
-    ),
-    **dict.fromkeys(
-        """BiasAdd BiasSoftmax BiasSplitGelu CausalConvWithState ComplexMul ComplexMulConj DecoderAttention
-        DecoderMaskedMultiHeadAttention
-        DecoderMaskedSelfAttention DequantizeWithOrder EmbedLayerNormalization GatedRelativePositionBias GroupNorm
-        Inverse Irfft LongformerAttention NhwcConv PackedAttention PackedMultiHeadAttention QAttention QuantizeWithOrder
-        RelativePositionBias RemovePadding RestorePadding Rfft SkipGroupNorm""".split(),
-        _NO_BF16,
-    ),
-    **dict.fromkeys(("GroupQueryAttention", "PagedAttention", "QMoE", "SparseAttention"), _NARROW),
-    **dict.fromkeys(("ConvTransposeWithDynamicPads", "FusedConv", "GridSample"), frozenset({_FP32})),
-    **dict.fromkeys(("DequantizeLinear", "QuantizeLinear", "GemmaRotaryEmbedding"), frozenset({_FP16})),
-}
-
 _LIMIT_S = 60.0
-_FLOATS = frozenset(fmt.schema_type for fmt in _ALL)
+_FLOATS = frozenset(fmt.schema_type for fmt in (Format.FP32, Format.FP16, Format.BF16))
 
 # Slots whose kernels read FP32 beside narrow data, though their schemas let them be narrow.
 FP32_SLOTS: Mapping[str, frozenset[int]] = {"GroupNorm": frozenset({1, 2}), "SkipGroupNorm": frozenset({1, 2})}
@@ -56,11 +27,11 @@ def narrow_kernel(op: str, domain: str, fmt: Format) -> bool:
 
 def only_narrow_on_cuda(op: str) -> bool:
     """Whether the CUDA provider computes the operator, but not in FP32."""
-    return op in _CUDA and _FP32 not in _CUDA[op]
+    return op in CUDA and Format.FP32 not in CUDA[op]
 
 
 def cuda_takes(op: str, fmt: Format) -> bool:
-    return fmt in _CUDA.get(op, ())
+    return fmt in CUDA.get(op, ())
 
 
 def cpu_takes(op: str, domain: str, fmt: Format) -> bool:
@@ -79,12 +50,12 @@ def _cpu() -> Mapping[tuple[str, str], frozenset[str]]:
     """The types of data that CPU kernels take.
 
     Asked in a child: the list covers all providers, and where the library of one cannot be loaded, as TensorRT's beside
-    CUDA's, asking ends the process. Then only what is known of CUDA counts.
+    CUDA's, asking ends the process. Then those count that are listed here.
     """
     try:
         answer = ask(f"{__name__}:cpu_kernels", {}, time_limit_s=_LIMIT_S)
     except (ChildDied, ChildFailed):
-        return {}
+        return {key: frozenset(fmt.schema_type for fmt in formats) for key, formats in CPU.items()}
     return {(domain, op): frozenset(types) for domain, op, types in answer.data["kernels"]}
 
 
