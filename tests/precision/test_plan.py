@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from halfwise.core.formats import FORMATS, Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.core.tolerance import Bound, Tolerance
+from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.model import load
 from halfwise.precision.plan import Plan, PlannedNode, read_plan
 from tests.models.zoo import SHAPES
@@ -161,15 +163,22 @@ def plan_for(sha256: str, node_count: int, *names: str) -> Plan:
 def test_a_plan_for_another_model_is_refused_with_the_difference(says: Says) -> None:
     model = load(SHAPES["layer_norm_overflow"]().model)
     known = next(iter(model.node_by_name))
-    plan_for(model.sha256, 1, "whatever").check(model)
-    plan_for("", 0, known).check(model)
+    for plan in (plan_for(model.sha256, 1, "whatever"), plan_for("", 0, known)):
+        assert plan.fitted(model) is plan
     cases = [
         plan_for("ab" * 32, model.stored_nodes, known, "/gone"),
         plan_for("ab" * 32, 9, *"abcd"),
         plan_for("ab" * 32, 99, known),
         plan_for("ab" * 32, model.stored_nodes, known),
+        replace(plan_for("ab" * 32, model.stored_nodes, known), graph_sha256="cd" * 32),
         plan_for("", 0, known, "/gone"),
     ]
     for plan in cases:
         with says.raises(InputError):
-            plan.check(model)
+            plan.fitted(model)
+
+
+def test_a_plan_fits_the_same_graph_with_other_weights_and_then_names_none() -> None:
+    model = load(SHAPES["layer_norm_overflow"]().model)
+    plan = replace(plan_for("ab" * 32, 99, "gone"), graph_sha256=graph_sha256(model), data_sha256="cd" * 32)
+    assert plan.fitted(model) == replace(plan, sha256="", data_sha256="")

@@ -13,6 +13,7 @@ import halfwise
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import Tolerance
+from halfwise.model.model import load
 from halfwise.precision.plan import Plan, read_plan
 from halfwise.verbs.gate import Gate, gate
 from tests.models import build
@@ -83,16 +84,21 @@ def test_every_input_judges(place: int, tmp_path: Path) -> None:
         halfwise.fix(proto, feeds, judge_on_all=True)
 
 
-def test_other_weights_pass_though_fix_refuses_them(folder: Path, says: Says) -> None:
+def test_other_weights_pass_and_fix_applies_the_plan_to_them(folder: Path) -> None:
     model = changed(folder, "retrained.onnx", scaled(1.01))
-    with says.raises(halfwise.InputError):
-        halfwise.fix(model, folder / "inputs", plan=read_plan(folder / "plan.json"))
     result = gate(folder / "plan.json", model, folder / "inputs")
     assert (result.holds, result.change) == (True, "weights")
     assert said(result, "fingerprint") == Note.of(NoteKind.PLAN_OF_OTHER_WEIGHTS)
     assert result.result is not None
     told = said(result, "tolerance")
     assert (told.kind, told.values["told"]) == (NoteKind.GATE_MEASURED, result.result.verdict.because)
+    plan = read_plan(folder / "plan.json")
+    fixed = halfwise.fix(model, folder / "inputs", plan=plan)
+    assert fixed.met and Note.of(NoteKind.PLAN_OF_OTHER_WEIGHTS) in fixed.notes
+    assert [node.name for node in fixed.plan.nodes] == [node.name for node in plan.nodes]
+    assert (fixed.plan.sha256, fixed.plan.graph_sha256) == (load(model).sha256, plan.graph_sha256)
+    again = halfwise.fix(folder / "model.onnx", folder / "inputs", plan=plan)
+    assert Note.of(NoteKind.PLAN_OF_OTHER_WEIGHTS) not in again.notes
 
 
 def test_weights_that_break_the_tolerance_are_told_with_the_number(folder: Path) -> None:

@@ -24,6 +24,7 @@ from halfwise.core.reasons import Reason
 from halfwise.core.summary import Summary
 from halfwise.core.tolerance import Tolerance
 from halfwise.core.wording import counted, listed
+from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.inputs.rollout import Rollout, rollout_of
 from halfwise.model.model import Model
 from halfwise.precision.plan_document import (
@@ -140,21 +141,25 @@ class Plan(Documented):
         text = json.dumps(told.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
-    def check(self, model: Model) -> None:
-        """Refuse a plan that was made for another model, naming the difference."""
-        if self.sha256 and self.sha256 == model.sha256:
-            if self.data_sha256 and not model.has_data(self.data_sha256):
-                raise InputError(
-                    "the plan is for another model: the same file, but other weights in its external data; "
-                    "run fix without --plan"
-                )
-            return
+    def has_graph_of(self, model: Model) -> bool:
+        """Whether it was made for this graph, whatever its weights."""
+        if not self.graph_sha256:
+            return bool(self.sha256) and self.sha256 == model.sha256
+        return self.graph_sha256 == graph_sha256(model)
+
+    def fitted(self, model: Model) -> Plan:
+        """The plan for this model; of its graph with other weights it names none. Another graph is refused."""
+        same_file = self.sha256 == model.sha256
+        if same_file and (not self.data_sha256 or model.has_data(self.data_sha256)):
+            return self
+        if self.has_graph_of(model):
+            return replace(self, sha256="", data_sha256="")
         known = model.node_by_name
         missing = [node.name for node in self.nodes if node.name not in known]
         if not self.sha256:
             if missing:
                 raise InputError(f"the plan names a node {missing[0]!r}, and the model has none of that name")
-            return
+            return self
         if missing:
             raise InputError(
                 f"the plan is for another model: {len(missing)} of its {counted(len(self.nodes), 'node')} are not in "
@@ -165,9 +170,10 @@ class Plan(Documented):
                 f"the plan is for another model: that one has {counted(self.node_count, 'node')}, this one "
                 f"{model.stored_nodes}; run fix without --plan"
             )
+        differ = "names, wiring, attributes or shapes differ" if self.graph_sha256 else "other weights or attributes"
         raise InputError(
             f"the plan is for another model: its file's sha256 begins with {self.sha256[:12]}, this one's with "
-            f"{model.sha256[:12]} (the same nodes, other weights or attributes); run fix without --plan"
+            f"{model.sha256[:12]} (as many nodes; {differ}); run fix without --plan"
         )
 
 

@@ -27,7 +27,6 @@ from halfwise.core.measures.named import with_measure
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.summary import Rank, Summary
-from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.rollout import Rollout, rollout_of
 from halfwise.model.model import Model, load, load_to_run
@@ -230,7 +229,7 @@ def _fingerprint(plan: Plan, model: Model) -> tuple[Change, Check]:
     same_file = plan.sha256 == model.sha256
     if same_file and (not plan.data_sha256 or model.has_data(plan.data_sha256)):
         return "none", check("pass", Note.of(NoteKind.PLAN_OF_THIS))
-    if same_file or plan.graph_sha256 == graph_sha256(model):
+    if plan.has_graph_of(model):
         return "weights", check("pass", Note.of(NoteKind.PLAN_OF_OTHER_WEIGHTS))
     if plan.node_count != model.stored_nodes:
         other = Note.of(NoteKind.PLAN_OF_OTHER_SIZE, planned=plan.node_count, nodes=model.stored_nodes)

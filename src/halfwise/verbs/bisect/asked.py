@@ -33,7 +33,7 @@ from halfwise.model.inputs.all_samples import AllSamples, all_samples
 from halfwise.model.inputs.rollout import Rollout, carried
 from halfwise.model.inputs.rollout_windows import windows
 from halfwise.model.model import Model
-from halfwise.model.outputs.kinds import facts_of
+from halfwise.model.outputs.kinds import facts_of, sized_anew
 from halfwise.model.outputs.understood import Understood, understand
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
@@ -94,16 +94,20 @@ class Asked:
         return Journal(self.folder / JOURNAL, self._identity(self.question))
 
     @cached_property
+    def fitted(self) -> Plan | None:
+        """What the plan says of this model, which may have other weights than the plan was made for."""
+        return None if self.plan is None else self.plan.fitted(self.given)
+
+    @cached_property
     def model(self) -> Model:
         """With the repairs of the plan."""
-        if self.plan is None:
+        if self.fitted is None:
             return self.given
-        self.plan.check(self.given)
-        check_repairs(self.plan.repairs, Target.parse(self.plan.target))
+        check_repairs(self.fitted.repairs, Target.parse(self.fitted.target))
         given = self.given
-        if self.plan.repairs:
+        if self.fitted.repairs:
             given, _ = with_observed_ranks(given, self.samples.feeds[:1], self.emulator)
-        return reapplied(given, self.plan.repairs)
+        return reapplied(given, self.fitted.repairs)
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -166,6 +170,8 @@ class Asked:
             return Question(self._understood.tolerance, self.metric)
         tolerance = self.stated if isinstance(self.stated, Tolerance) or self.plan is None else self.plan.tolerance
         assert isinstance(tolerance, Tolerance)
+        if tolerance is not self.stated and self.fitted is not None and not self.fitted.sha256:
+            tolerance = replace(tolerance, kinds=sized_anew(tolerance.kinds, self.references))
         tolerance.check_outputs(self.references[0])
         metric = self.metric or (measure_named(tolerance.measure) if tolerance.measure else None)
         if tolerance.uses_user_metric and metric is None:

@@ -79,6 +79,7 @@ class Prepared:
 
 
 def prepare(request: FixRequest) -> Prepared:
+    request = _with_fitted_plan(request)
     _check(request)
     room = _COPIES * least_bytes(request.model)
     kept = KeptWalks(request.out / WALKS if request.out is not None else None, room)
@@ -163,14 +164,24 @@ def _rolled(
 
 def _check(request: FixRequest) -> None:
     """Refuse before any work what could not be done after it."""
-    if request.plan is not None:
-        request.plan.check(request.model)
-        _check_reference(request, request.plan)
     if why := request.target.why_not(request.io_types):
         raise InputError(f"--io-types {request.io_types.value}: {why}")
     if request.allow_bf16 and (why := request.target.why_not(Format.BF16)):
         raise InputError(f"--allow bf16: {why}")
     check_outputs(request.model)
+
+
+def _with_fitted_plan(request: FixRequest) -> FixRequest:
+    """With what its plan says of this model, which may have other weights than the plan was made for."""
+    if request.plan is None:
+        return request
+    plan = request.plan.fitted(request.model)
+    if plan.sha256 == request.plan.sha256:
+        _check_reference(request, plan)
+        return request
+    given = "" if request.original is None else request.original.model.sha256
+    notes = (*request.notes, Note.of(NoteKind.PLAN_OF_OTHER_WEIGHTS))
+    return replace(request, plan=replace(plan, reference_sha256=given), notes=notes)
 
 
 def _check_reference(request: FixRequest, plan: Plan) -> None:
