@@ -22,6 +22,7 @@ from halfwise.core.user_metric import load_metric
 from halfwise.precision.plan import read_plan
 from halfwise.verbs.bisect.asked import JOURNAL
 from halfwise.verbs.bisect.run import bisect
+from tests.models.build import weight
 from tests.support.bisections import INPUTS, LENGTH, Fake, chain, hiding, named, narrow_nodes
 from tests.support.messages import kinds, only
 from tests.support.says import Says
@@ -158,6 +159,15 @@ def test_a_plan_is_where_the_search_starts(tmp_path: Path) -> None:
     assert all("n_t4" not in narrow for narrow in backend.seen)
     assert result.plan is not None
     assert {planned.name for planned in read_plan(result.plan).nodes} == {"n_t4", "n_t15"}
+
+
+def test_a_plan_of_other_weights_is_where_it_starts_too(tmp_path: Path) -> None:
+    first = bisect(chain(), Fake(hiding("n_t4")), INPUTS, out=tmp_path)
+    assert first.plan is not None
+    again = chain()
+    again.graph.initializer[0].CopyFrom(weight("w", np.full(8, 0.75, np.float32)))
+    result = bisect(again, Fake(hiding("n_t4", "n_t15")), INPUTS, plan=read_plan(first.plan), out=tmp_path)
+    assert (result.kept, named(result)) == (("n_t4",), ("n_t15",))
 
 
 def test_answers_of_two_devices_are_not_mixed(tmp_path: Path, says: Says) -> None:

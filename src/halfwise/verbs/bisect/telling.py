@@ -16,6 +16,7 @@ from halfwise.core.targets import DEFAULT_TARGET
 from halfwise.core.tolerance import Tolerance
 from halfwise.core.whole_files import WholeFiles
 from halfwise.emulation.profiles import STRICT
+from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.inputs.rollout_growth import rollout_notes
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan, PlannedNode
@@ -118,6 +119,7 @@ def _write(
         model=asked.given.path.name if asked.given.path else "",
         sha256=asked.given.sha256,
         data_sha256=asked.given.data_sha256,
+        graph_sha256=graph_sha256(asked.given),
         node_count=asked.given.stored_nodes,
         target=earlier.target if earlier is not None else str(DEFAULT_TARGET),
         profile=earlier.profile if earlier is not None else STRICT.name,
@@ -126,6 +128,9 @@ def _write(
         inputs=asked.samples.origin,
         nodes=(*(earlier.nodes if earlier is not None else ()), *nodes),
         repairs=earlier.repairs if earlier is not None else (),
+        io_formats=earlier.io_formats if earlier is not None else {},
+        profile_sha256=earlier.profile_sha256 if earlier is not None else "",
+        rollout=asked.rollout,
     )
     path = folder / f"{stem}.bisect.plan.json"
     with WholeFiles() as files:
