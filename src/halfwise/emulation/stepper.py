@@ -172,12 +172,12 @@ class Stepper:
         together = store.beside if len(store.beside) > 1 and not changed else (store,)
         if plain is None or changed.keys() - {value} or any(value not in each for each in together):
             return None
-        (session, weight), weights = plain, self.emulator.weights
+        session, weight = plain
         taken = [each.as_read(value, changed[value], fmt) if changed else each.read(value, fmt) for each in together]
         columns, width = weight.tensor.shape.numpy()
         if (rows := rows_of(taken, width)) is None:
             return None
-        tables = weights.parts(weight) if weights.has_parts(weight) else [self._lent.to(node, weight)]
+        tables = self._tables(node, weight, self._device_of_packed(store.assignment.sites.model))
         name, result = session.input_names[0], compiled.names[0]
         found = results_of_rows(rows, columns, tables, lambda a, b: session.run({name: a, weight.name: b})[result])
         made = [each.reshape(*given.shape[:-1], columns) for each, given in zip(found, taken, strict=True)]
@@ -219,8 +219,22 @@ class Stepper:
 
     def _plain(self, node: ir.Node, compiled: Compiled, assignment: Assignment) -> tuple[Session, Weight] | None:
         """The session of that product, and its weight."""
-        found = plain_product(self._unit(node, assignment)[0], compiled.weights)
-        return None if found is None else (self._session(node, found[0], assignment.sites.model), found[1])
+        found, model = plain_product(self._unit(node, assignment)[0], compiled.weights), assignment.sites.model
+        return (
+            None if found is None else (self._session(node, found[0], model, self._device_of_packed(model)), found[1])
+        )
+
+    def _tables(self, node: ir.Node, weight: Weight, device: Device) -> Iterable[Any]:
+        """The whole or its parts, as a product there takes them."""
+        weights = self.emulator.weights
+        if device == "cuda":
+            from halfwise.emulation.gpu_weights import on_gpu
+
+            return [on_gpu(weight, weights)]
+        return weights.parts(weight) if weights.has_parts(weight) else [self._lent.to(node, weight)]
+
+    def _device_of_packed(self, model: Model) -> Device:
+        return self.emulator.device if self.emulator.streams(model) else "cpu"
 
     def _of_turned(
         self, node: ir.Node, store: Store, compiled: Compiled, feeds: Mapping[str, Array], table: Array
@@ -291,9 +305,9 @@ class Stepper:
         names_out = tuple(name for name, _ in unit.outputs)
         return Compiled(session, unit.reads, outputs, names_out, self._device(node, assignment.sites.model))
 
-    def _session(self, node: ir.Node, proto: onnx.ModelProto, model: Model) -> Session:
+    def _session(self, node: ir.Node, proto: onnx.ModelProto, model: Model, device: Device | None = None) -> Session:
         """One for all nodes of equal content."""
-        device = self._device(node, model)
+        device = device or self._device(node, model)
         content = proto.SerializeToString(deterministic=True), device
         if content not in self._sessions:
             several = MANY if self.emulator.streams(model) else FEW
