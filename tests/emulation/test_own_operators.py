@@ -60,7 +60,7 @@ def test_a_runtime_that_clears_the_input_of_experts_is_told(installed: str, monk
     cases = [case for case in CASES if case.op == "MoE"]
     wrong = installed == "1.31.1" if installed else not all(map(right_between_nodes, cases))
     if installed:
-        monkeypatch.setattr("halfwise.emulation.profiles.caveats.version", lambda package: installed)
+        monkeypatch.setattr("halfwise.emulation.profiles.caveats.ort.__version__", installed)
     notes = [note for case in cases for note in caveats(STRICT, load(case.proto()).nodes)]
     assert [note.kind for note in notes] == [NoteKind.RUNTIME_OVERWRITES] * (len(cases) if wrong else 0)
 

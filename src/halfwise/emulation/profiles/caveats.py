@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from halfwise.core.notes import Note, NoteKind
+from halfwise.core.put_off import Later
 from halfwise.emulation.profiles.profile import Profile
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+else:
+    ort = Later("onnxruntime")
 
 __all__ = ["caveats"]
 
@@ -22,15 +28,8 @@ def caveats(profile: Profile, nodes: Iterable[ir.Node]) -> Iterator[Note]:
     if ops := sorted({node.op_type for node in nodes if not node.domain} & profile.two_ended):
         yield Note.of(NoteKind.PROFILE_TWO_ENDED, profile.name, ops=ops)
     experts = next((node for node in nodes if (node.domain, node.op_type) == ("com.microsoft", "MoE")), None)
-    if experts is not None and (installed := _runtime()) and _numbers(installed) < _MENDED:
-        yield Note.of(NoteKind.RUNTIME_OVERWRITES, experts.name or "", op=experts.op_type, version=installed)
-
-
-def _runtime() -> str:
-    try:
-        return version("onnxruntime")
-    except PackageNotFoundError:  # a build under another name
-        return ""
+    if experts is not None and _numbers(ort.__version__) < _MENDED:
+        yield Note.of(NoteKind.RUNTIME_OVERWRITES, experts.name or "", op=experts.op_type, version=ort.__version__)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
