@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -41,18 +42,24 @@ def product(scale: float = 1.0, op: str = "Relu") -> onnx.ModelProto:
     )
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "samples").mkdir()
-    (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("committed")
+    (folder / "samples").mkdir()
+    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     for number, feed in enumerate(FEEDS):
-        np.savez(f"samples/{number}.npz", **feed)
-    onnx.save(product(), "good.onnx")
-    onnx.save(product(1e6), "retrained.onnx")
-    onnx.save(product(op="Sigmoid"), "other.onnx")
-    fix("good.onnx", FEEDS, out="out", keep="name:/a/Act")
-    return tmp_path
+        np.savez(folder / f"samples/{number}.npz", **feed)
+    onnx.save(product(), folder / "good.onnx")
+    onnx.save(product(1e6), folder / "retrained.onnx")
+    onnx.save(product(op="Sigmoid"), folder / "other.onnx")
+    fix(folder / "good.onnx", FEEDS, out=folder / "out", keep="name:/a/Act")
+    return folder
+
+
+@pytest.fixture
+def project(committed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(shutil.copytree(committed, tmp_path / "project"))
+    return Path()
 
 
 class Seen:
