@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -221,7 +220,6 @@ class Emulator:
             each._sessions = KeptSessions()
             each._written.clear()
         self._segments.clear()
-        gc.collect()
         shrink()
         self.weights.forget()
 
