@@ -20,7 +20,7 @@ __all__ = ["SELDOM", "Later", "put_off", "put_off_for_onnx_ir", "tell_libraries"
 SELDOM = frozenset({"sympy", "onnx_ir._symbolic_shapes"})
 
 # Of new objects, between two searches for garbage; by default a thousand modules are searched 250 times as they load.
-_OBJECTS = 50_000
+_OBJECTS = 200_000
 
 _TOLD = {
     "OPENBLAS_NUM_THREADS": "1",  # the last bits of NumPy's products hang on how many there are
