@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,19 @@ def test_in_fp16_results_are_of_the_format_and_near(case: Case, profile: Profile
             assert np.abs(array - exact[name]).max() <= 0.02 * np.abs(exact[name]).max()
         else:
             np.testing.assert_array_equal(array, exact[name])
+
+
+@pytest.mark.parametrize("name", [case.name for case in CASES if case.op == "GatherBlockQuantized"])
+def test_a_packed_table_is_read_by_the_kernel_and_never_written_out_in_fp32(name: str) -> None:
+    case = CASES[IDS.index(name)]
+    written = Emulator().write(Assignment.all_narrow(Sites(load(case.proto())))).proto
+    assert [node.op_type for node in written.graph.node if node.op_type in ("Constant", "Gather", case.op)] == [case.op]
+    (made,) = emulated(case).values()
+    rounded = [
+        each.astype(np.float16).astype(each.dtype) if slot == 2 else each for slot, each in enumerate(case.inputs)
+    ]
+    (exact,) = session(replace(case, inputs=tuple(rounded)).proto()).run(None, case.feeds)
+    np.testing.assert_array_equal(made, exact.astype(np.float16).astype(np.float32))
 
 
 @pytest.mark.parametrize("name", ["attention raw", "grouped turned", "skip-norm all", "embedding", "group-norm"])

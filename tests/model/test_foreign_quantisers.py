@@ -7,6 +7,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
@@ -15,6 +16,8 @@ from halfwise.emulation.emulate import Emulator
 from halfwise.model.model import load_to_run
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
+from halfwise.verbs.scan import scan
+from halfwise.verbs.scan.result import ModelFacts
 from halfwise.verbs.trace import trace
 from tests.models.build import model, node, value, weight
 from tests.models.quantised import whole
@@ -67,3 +70,51 @@ def test_operators_of_tensorrts_own_stay_unknown() -> None:
         InputError, match="no operator TRT_MXFP8DynamicQuantize of trt; give the model before it was quantised"
     ):
         load_to_run(exported(op="TRT_MXFP8DynamicQuantize"))
+
+
+def packed(kind: int, op: str) -> onnx.ModelProto:
+    """What reads a weight of a type for which the runtime may have no kernel, by a scale that is dequantised itself."""
+    held = [whole("w", np.ones((2, 4), np.int64), kind), weight("t", np.float32(0.25))]
+    held.append(helper.make_tensor("s8", TensorProto.FLOAT8E4M3FN, (), [2.0]))
+    unpack = (
+        node("Cast", "w", "v", name="unpack", to=TensorProto.FLOAT)
+        if op == "Cast"
+        else node("DequantizeLinear", "w s", "v", name="unpack")
+    )
+    nodes = [node("DequantizeLinear", "s8 t", "s"), unpack, node("MatMul", "x v", "p"), node("Mul", "p s", "y")]
+    ends = [value("x", shape=(2, 2))], [value("y", shape=(2, 4))]
+    return model(nodes, *ends, held, opset=24, ir_version=11)
+
+
+RARE = [
+    (TensorProto.FLOAT4E2M1, "DequantizeLinear"),
+    (TensorProto.FLOAT4E2M1, "Cast"),
+    (TensorProto.FLOAT8E8M0, "Cast"),
+]
+
+
+@pytest.mark.parametrize(("kind", "op"), RARE)
+def test_weights_without_a_kernel_are_refused_before_anything_runs(kind: int, op: str, tmp_path: Path) -> None:
+    proto = packed(kind, op)
+    onnx.save(proto, tmp_path / "model.onnx")
+    try:
+        ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    except Exception:
+        named = TensorProto.DataType.Name(kind)
+        with pytest.raises(InputError, match=f"node 'unpack': .* no kernel of {op} for {named}; give the model before"):
+            load_to_run(proto)
+        found = scan(tmp_path / "model.onnx")
+        assert "HW303" in {each.rule for each in found.findings}
+        assert isinstance(found.facts, ModelFacts) and not found.facts.next
+    else:
+        load_to_run(proto)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.FLOAT8E4M3FN])
+def test_those_with_a_kernel_are_read(kind: int) -> None:
+    assert load_to_run(packed(kind, "DequantizeLinear")).nodes
+
+
+def test_no_part_in_front_of_tensorrts_quantisers_is_of_use() -> None:
+    with pytest.raises(InputError, match="no operator TRT_MXFP8DequantizeLinear of trt; give the model before it was"):
+        load_to_run(exported(op="TRT_MXFP8DequantizeLinear"))

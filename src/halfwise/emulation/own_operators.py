@@ -15,7 +15,7 @@ from halfwise.precision.rewrite import Names
 
 __all__ = ["in_full", "own_steps"]
 
-_AS_THEY_ARE = frozenset({"MatMulNBits"})  # nothing is stored on the way, and the weights are large
+_AS_THEY_ARE = frozenset({"GatherBlockQuantized", "MatMulNBits"})  # nothing is stored on the way; the weights are large
 
 
 def in_full(proto: onnx.NodeProto) -> None:

@@ -18,14 +18,16 @@ from halfwise.emulation.given_weights import INLINE_ELEMENTS, declared_weight
 from halfwise.emulation.quantised_tensor import quantised_weight
 from halfwise.emulation.segments import reads_of
 from halfwise.emulation.unpacked_tensor import FP8, LARGE_BYTES, Layout, UnpackedTensor
+from halfwise.model.contrib.packed import Packed
 from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.model.weights import stored_tensor
 from halfwise.precision.rewrite import Weight
 
-__all__ = ["dequantised_weight", "has_packed", "plain_product", "unpacked_weight", "with_unpacked"]
+__all__ = ["dequantised_weight", "has_packed", "packed_in_full", "plain_product", "unpacked_weight", "with_unpacked"]
 
 _FLOAT = onnx.TensorProto.FLOAT
 _QUANTISED = (ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.INT8, ir.DataType.UINT8, *FP8)
+_PACKED = (ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.UINT8)
 _QUANTISERS = ("QuantizeLinear", "DequantizeLinear")
 _SIGNED = (ir.DataType.INT4, ir.DataType.INT8)
 
@@ -102,6 +104,14 @@ def unpacked_weight(node: onnx.NodeProto, weights: Mapping[str, Weight]) -> Unpa
     middles = weights[zeros].tensor if zeros else None
     tensor, shape = weights[words].tensor, (at.rows, at.columns)
     return _unpacked(tensor, weights[scales], middles, at, (ir.DataType.UINT8,), shape)
+
+
+def packed_in_full(packed: Packed) -> UnpackedTensor | None:
+    """A large packed weight, (rows, columns)."""
+    kind, shape = packed.words.dtype, (packed.rows, packed.columns)
+    middle = 2.0 ** (packed.bits - 1) if kind is ir.DataType.UINT8 else 0.0
+    at = Layout(*shape, packed.block, packed.bits, middle, signed=kind is ir.DataType.INT4)
+    return _unpacked(packed.words, Weight("", packed.scales, None), packed.zeros, at, _PACKED, shape)
 
 
 def dequantised_weight(node: onnx.NodeProto, weights: Mapping[str, Weight]) -> UnpackedTensor | None:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import onnx.defs
 import onnx_ir as ir
+from onnx import helper
 
 from halfwise.core.errors import InputError
+from halfwise.core.put_off import Later
 from halfwise.model.contrib.schemas import knows
 from halfwise.model.held_graphs import nodes_within
 from halfwise.model.protobuf_fixups import FOREIGN, in_foreign_domain
 
-__all__ = ["CUT", "check_operators", "not_run"]
+if TYPE_CHECKING:
+    import onnxruntime as ort
+else:
+    ort = Later("onnxruntime")
+
+__all__ = ["CUT", "check_operators", "not_run", "quantises"]
 
 CUT = (
     "give the part of the model in front of it (onnx.utils.extract_model with check_model=False), or look at it with "
@@ -22,10 +31,47 @@ CUT = (
 _QUANTISED = "give the model before it was quantised, or look at it with `halfwise scan`"
 _PLUGINS = "_TRT"  # how names of TensorRT's plugins end; ONNX Runtime knows some, and hands them to TensorRT only
 
+# Types that ONNX's operators read and ONNX Runtime's CPU provider may not, and the first opset that has them.
+_RARE: dict[int, int] = {onnx.TensorProto.FLOAT4E2M1: 23, onnx.TensorProto.FLOAT8E8M0: 24}
+_READERS = frozenset({"Cast", "DequantizeLinear"})
+
 
 def not_run(nodes: Iterable[ir.Node]) -> Sequence[ir.Node]:
     """The nodes that ONNX Runtime does not run by itself, so that nothing but `scan` works."""
-    return [node for node in nodes if _is_plugin(node) or not _is_operator(node.op_type, node.domain)]
+    return [
+        node for node in nodes if _is_plugin(node) or not _is_operator(node.op_type, node.domain) or not _is_read(node)
+    ]
+
+
+def quantises(op: str) -> bool:
+    """Whether it quantises or dequantises: such nodes are all along a model, and no part of it is of use."""
+    return "quantize" in op.lower()
+
+
+def _is_read(node: ir.Node) -> bool:
+    kind = node.inputs[0].dtype if node.inputs and node.inputs[0] is not None else None
+    return kind is None or bool(node.domain) or _reads(node.op_type, kind.value)
+
+
+@cache
+def _reads(op: str, kind: int) -> bool:
+    """Whether the CPU provider, as it is installed, has a kernel of the operator for values of the type."""
+    if kind not in _RARE or op not in _READERS:
+        return True
+    stated: dict[str, Any] = {"to": onnx.TensorProto.FLOAT} if op == "Cast" else {}
+    given = [helper.make_tensor_value_info("x", kind, [2])]
+    given += [] if op == "Cast" else [helper.make_tensor_value_info("s", onnx.TensorProto.FLOAT, [])]
+    node = helper.make_node(op, [each.name for each in given], ["y"], **stated)
+    graph = helper.make_graph([node], "one", given, [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2])])
+    opsets = [helper.make_opsetid("", _RARE[kind])]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=11)
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception:  # of a class of its own for each reason
+        return False
+    return True
 
 
 def _is_plugin(node: ir.Node) -> bool:
@@ -54,5 +100,13 @@ def check_operators(proto: onnx.ModelProto, label: str) -> None:
                 operator = node.op_type + (f" of {key[0]}" if key[0] else "")
                 named = f"node {node.name!r}" if node.name else "a node"
                 told = f"{label}: {named}: ONNX Runtime has no operator {operator}"
-                quantises = node.domain == FOREIGN and "Quantize" in node.op_type  # FP4, MXFP8: all along the model
-                raise InputError(f"{told}; {_QUANTISED if quantises else CUT}")
+                foreign = node.domain == FOREIGN and quantises(node.op_type)  # FP4, MXFP8
+                raise InputError(f"{told}; {_QUANTISED if foreign else CUT}")
+    types = {tensor.name: tensor.data_type for tensor in proto.graph.initializer}
+    for node in proto.graph.node:
+        kind = types.get(node.input[0]) if node.input else None
+        if kind is not None and (not node.domain or in_foreign_domain(node)) and not _reads(node.op_type, kind):
+            raise InputError(
+                f"{label}: node {node.name!r}: ONNX Runtime's CPU provider has no kernel of {node.op_type} for "
+                f"{onnx.TensorProto.DataType.Name(kind)}; {_QUANTISED}"
+            )

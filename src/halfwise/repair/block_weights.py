@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.emulation.packed_weights import packed_in_full
 from halfwise.model.bodies import nodes_in
 from halfwise.model.contrib.decompose import is_own
 from halfwise.model.contrib.packed import Packed, packed_product, packed_table
@@ -20,7 +21,7 @@ from halfwise.model.model import Model
 from halfwise.model.opset import can_raise, raise_opset
 from halfwise.repair.lower import Lowered, Steps, finished, inputs_of
 
-__all__ = ["PACKED", "with_block_weights"]
+__all__ = ["PACKED", "with_block_weights", "with_full_weights"]
 
 _BLOCKED_SCALES = 21  # the first opset that has them, and INT4
 
@@ -55,6 +56,34 @@ def with_block_weights(model: Model, types: Collection[str], negative: Collectio
     return Lowered(finished(model, copy), tuple(dict.fromkeys(written)), ())
 
 
+def with_full_weights(model: Model, unread: Callable[[ir.Node], bool]) -> Lowered:
+    """With such weights of the nodes that the target does not read in FP32, made whenever they are read; small ones are
+    written out beside the other operators."""
+
+    def full(node: ir.Node) -> ir.TensorProtocol | None:
+        layout = _LAYOUTS.get(node.op_type) if is_own(node) and unread(node) else None
+        found = layout(node) if layout is not None and all(dims_of(node, slot) for slot in (0, 1)) else None
+        return None if found is None else packed_in_full(found)
+
+    if not any(full(node) is not None for node in model.nodes):
+        return Lowered(model, (), ())
+    copy = model.ir.clone()
+    steps, written = Steps(copy), []
+    held: dict[ir.TensorProtocol, ir.Value] = {}
+    for node in list(nodes_in(copy.graph)):
+        tensor = full(node)
+        if tensor is None:
+            continue
+        if tensor not in held:
+            held[tensor] = steps.hold(node, "weight", tensor)
+        write, inputs, name = steps.writer(node), inputs_of(node), held[tensor].name or ""
+        picks = node.op_type == "GatherBlockQuantized"
+        result = write.op("Gather", name, inputs[1], axis=0) if picks else _product(write, inputs, name, "")
+        steps.put(write, {0: result}, [held[tensor]])
+        written.append(node.op_type)
+    return Lowered(finished(model, copy), tuple(dict.fromkeys(written)), ())
+
+
 class _Blocks:
     """Puts the steps in the place of nodes. A weight that several read is stored once."""
 
@@ -85,10 +114,10 @@ class _Blocks:
         return self._held[key]
 
 
-def _product(write: PlainSteps, inputs: list[str], weight: str, shifts: str, packed: Packed) -> str:
+def _product(write: PlainSteps, inputs: list[str], weight: str, shifts: str, packed: Packed | None = None) -> str:
     x, lead = inputs[0], [0] * (len(dims_of(write.node, 0) or ()) - 1)
     y = write.op("MatMul", x, write.op("Transpose", weight, perm=[1, 0]))
-    if shifts:
+    if shifts and packed is not None:
         parts = shaped(write, x, *lead, packed.blocks, packed.block)
         sums = write.op("ReduceSum", parts, write.constant([-1], np.int64), keepdims=0)
         y = write.op("Add", y, write.op("MatMul", sums, write.op("Transpose", shifts, perm=[1, 0])))

@@ -22,7 +22,7 @@ from halfwise.model.contrib.writer import dims_of, whole
 from halfwise.model.families import INTEGER_ARITHMETIC
 from halfwise.model.float_weights import first_unread, with_float_weights
 from halfwise.model.model import Model
-from halfwise.repair.block_weights import PACKED, with_block_weights
+from halfwise.repair.block_weights import PACKED, with_block_weights, with_full_weights
 from halfwise.repair.block_zero_points import with_centred_blocks
 from halfwise.repair.integer_weights import with_integer_weights
 from halfwise.repair.lower import Lowered, lowered
@@ -46,7 +46,8 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
         return is_own(node) and node.op_type not in reads and (not node.domain or is_known(node.op_type, node.domain))
 
     packed = with_block_weights(model, _block_types(target), target.runtime.negative_scales)
-    found = _lowered(packed.model, unread)
+    full = with_full_weights(packed.model, unread)
+    found = _lowered(full.model, unread)
     if found.left:
         nodes = [model.node_by_name[name] for name in found.left if name in model.node_by_name]
         ops = list(dict.fromkeys(node.op_type for node in nodes))
@@ -54,7 +55,7 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
             f"{target.title} does not read {listed(ops, 4, str)} (node {found.left[0]!r}), which only ONNX Runtime "
             f"has: {_instead(nodes)}, or use --target ort-cuda"
         )
-    own = [op for op in dict.fromkeys((*packed.written, *found.written)) if op not in TRADITIONAL]
+    own = [op for op in dict.fromkeys((*packed.written, *full.written, *found.written)) if op not in TRADITIONAL]
     traditional = [op for op in found.written if op in TRADITIONAL]
     notes = [Note.of(NoteKind.OWN_NOT_READ, target.title, ops=own)] if own else []
     if traditional:
@@ -90,6 +91,8 @@ def _instead(nodes: Sequence[ir.Node]) -> str:
         return "give the part of the model without it (onnx.utils.extract_model)"
     if any(op.startswith("DynamicQuantize") for op in ops):
         return "give the model before quantize_dynamic"
+    if all(op in ("MatMulBnb4", "QMoE") for op in ops):
+        return "give the model before it was quantised"
     return "export the model without ONNX Runtime's optimizer and onnxruntime-genai"
 
 
