@@ -98,8 +98,7 @@ def check_operators(proto: onnx.ModelProto, label: str) -> None:
                 waiting.append(function.node)
             elif not _is_operator(node.op_type, key[0]):
                 operator = node.op_type + (f" of {key[0]}" if key[0] else "")
-                named = f"node {node.name!r}" if node.name else "a node"
-                told = f"{label}: {named}: ONNX Runtime has no operator {operator}"
+                told = f"{label}: {_named(node)}: ONNX Runtime has no operator {operator}"
                 foreign = node.domain == FOREIGN and quantises(node.op_type)  # FP4, MXFP8
                 raise InputError(f"{told}; {_QUANTISED if foreign else CUT}")
     types = {tensor.name: tensor.data_type for tensor in proto.graph.initializer}
@@ -107,6 +106,10 @@ def check_operators(proto: onnx.ModelProto, label: str) -> None:
         kind = types.get(node.input[0]) if node.input else None
         if kind is not None and (not node.domain or in_foreign_domain(node)) and not _reads(node.op_type, kind):
             raise InputError(
-                f"{label}: node {node.name!r}: ONNX Runtime's CPU provider has no kernel of {node.op_type} for "
+                f"{label}: {_named(node)}: ONNX Runtime's CPU provider has no kernel of {node.op_type} for "
                 f"{onnx.TensorProto.DataType.Name(kind)}; {_QUANTISED}"
             )
+
+
+def _named(node: onnx.NodeProto) -> str:
+    return f"node {node.name!r}" if node.name else "a node"
