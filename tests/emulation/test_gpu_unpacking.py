@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from numpy.typing import NDArray
 from onnx import TensorProto
 
 from halfwise.core.formats import Format
 from halfwise.emulation import emulate, gpu_weights, stepper
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.gpu_weights import GpuWeights
-from halfwise.emulation.ort import Device, Session
+from halfwise.emulation.ort import Device
 from halfwise.emulation.packed_weights import dequantised_weight, unpacked_weight
 from halfwise.emulation.stepper import Stepper
 from halfwise.emulation.unpacked_tensor import UnpackedTensor
@@ -27,8 +24,8 @@ from halfwise.precision.rewrite import Weight
 from halfwise.precision.sites import Sites
 from halfwise.search.tensor_statistics import tensor_statistics
 from tests.emulation.test_dequantised_weights import KINDS, table
-from tests.emulation.test_gpu_weights import Here
 from tests.emulation.test_packed_weights import CASES, dequantised
+from tests.support.in_place_of_gpu import Here, telling
 from tests.support.packed_products import K, product
 
 MODELS = {
@@ -82,17 +79,6 @@ def test_one_that_the_model_itself_holds_is_made_by_the_processor(tmp_path: Path
 def test_node_by_node_packed_products_are_made_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """The processor stands for the GPU, and tells what a session there is given."""
     taken: list[set[type]] = []
-
-    class Seen(Session):
-        def __init__(self, proto: onnx.ModelProto, *, device: Device = "cpu", **options: Any) -> None:
-            super().__init__(proto, **options)
-            self.asked = device
-
-        def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
-            if self.asked == "cuda":
-                taken.append({type(each) for each in feeds.values()})
-            return super().run(feeds, outputs)
-
     monkeypatch.setattr(emulate, "LARGE_BYTES", 0)
     sites, rng = Sites(load(product())), np.random.default_rng(2)
     feed = {"x": rng.standard_normal((1, 5, K)).astype(np.float32)}
@@ -102,7 +88,7 @@ def test_node_by_node_packed_products_are_made_there(monkeypatch: pytest.MonkeyP
         emulator = Emulator()
         emulator.device = device
         found.append(tensor_statistics(Stepper(emulator), sites, feed).ranges())
-        monkeypatch.setattr(stepper, "Session", Seen)
+        monkeypatch.setattr(stepper, "Session", telling(taken))
         monkeypatch.setattr(gpu_weights, "gpu_weights", lambda: None)
         monkeypatch.setattr(gpu_weights, "upload", ort.OrtValue.ortvalue_from_numpy)
     assert found[0] == found[1]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
-import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
@@ -20,7 +17,7 @@ from halfwise.core.formats import Format
 from halfwise.emulation import emulate, gpu_weights, stepper, store
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.gpu_weights import GpuWeights
-from halfwise.emulation.ort import Device, Session
+from halfwise.emulation.ort import Device
 from halfwise.emulation.stepper import Stepper
 from halfwise.emulation.weights import held_in_fp32
 from halfwise.model.model import load
@@ -29,29 +26,7 @@ from halfwise.precision.sites import Sites
 from halfwise.repair.scaled_constants import ScaledTensor
 from halfwise.search.tensor_statistics import tensor_statistics
 from tests.models.zoo import encoder
-
-
-class Here:
-    """Memory of this machine."""
-
-    def __init__(self, free: int = 0) -> None:
-        self.free = free
-        self.kept: list[Any] = []
-
-    def enter(self) -> None: ...
-
-    def unused(self) -> int:
-        return self.free
-
-    def reachable(self, size: int) -> NDArray[np.uint8]:
-        return np.empty(size, np.uint8)
-
-    def allocate(self, size: int) -> int:
-        self.kept.append(ctypes.create_string_buffer(size))
-        return ctypes.addressof(self.kept[-1])
-
-    def to_device(self, pointer: int, array: NDArray[Any]) -> None:
-        ctypes.memmove(pointer, array.ctypes.data, array.nbytes)
+from tests.support.in_place_of_gpu import Here, telling
 
 
 def external(path: Path, array: NDArray[Any], kind: ir.DataType) -> ir.ExternalTensor:
@@ -112,16 +87,6 @@ def test_a_walk_by_steps_has_products_with_large_weights_there(monkeypatch: pyte
     """The processor stands for the GPU, and tells what a session there is given."""
     taken: list[set[type]] = []
 
-    class Seen(Session):
-        def __init__(self, proto: onnx.ModelProto, *, device: Device = "cpu", **options: Any) -> None:
-            super().__init__(proto, **options)
-            self.asked = device
-
-        def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
-            if self.asked == "cuda":
-                taken.append({type(each) for each in feeds.values()})
-            return super().run(feeds, outputs)
-
     case = encoder()
     sites = Sites(load(case.model))
     walked = []
@@ -132,7 +97,7 @@ def test_a_walk_by_steps_has_products_with_large_weights_there(monkeypatch: pyte
         found = tensor_statistics(Stepper(emulator), sites, case.inputs[0])
         walked.append(found.ranges())
         monkeypatch.setattr(store, "WEIGHT_BYTES", 1)
-        monkeypatch.setattr(stepper, "Session", Seen)
+        monkeypatch.setattr(stepper, "Session", telling(taken))
         monkeypatch.setattr(gpu_weights, "gpu_weights", lambda: None)
         monkeypatch.setattr(gpu_weights, "upload", ort.OrtValue.ortvalue_from_numpy)
     assert walked[0] == walked[1]

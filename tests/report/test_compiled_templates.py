@@ -22,7 +22,6 @@ def shown(text: str = PAGE) -> str:
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.setattr(sealed._Compiled, "_file", lambda self, bucket: tmp_path / f"{bucket.key}.pyc")
     return tmp_path

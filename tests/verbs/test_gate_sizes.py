@@ -12,6 +12,7 @@ import halfwise
 from halfwise import gate
 from halfwise.core.errors import InputError
 from halfwise.core.output_kinds import Floor, OutputKind, Part, Reading
+from halfwise.model.model import load
 from halfwise.model.outputs.kinds import sized_anew
 from tests.models.build import model, node, value, weight
 from tests.support.gates import statuses
@@ -41,8 +42,15 @@ def test_small_outputs_of_new_weights_are_judged_by_their_own_size(tmp_path: Pat
 def test_a_plan_beside_an_original_asks_for_it_with_other_weights_too(tmp_path: Path) -> None:
     original = scaling(100.0, tmp_path, "m.onnx")
     plan = halfwise.fix(scaling(100.0, tmp_path, "typed.onnx"), FEEDS, reference=original).plan
-    with pytest.raises(InputError, match="--reference"):
-        gate(plan, scaling(90.0, tmp_path, "near.onnx"), FEEDS)
+    near = scaling(90.0, tmp_path, "near.onnx")
+    for ask in (lambda: gate(plan, near, FEEDS), lambda: halfwise.fix(near, FEEDS, plan=plan)):
+        with pytest.raises(InputError, match="--reference"):
+            ask()
+    made = halfwise.fix(near, FEEDS, plan=plan, reference=scaling(90.0, tmp_path, "other.onnx"))
+    assert made.met and made.plan.reference_sha256 == load(tmp_path / "other.onnx").sha256
+    alone = halfwise.fix(original, FEEDS).plan
+    with pytest.raises(InputError, match="leave --reference out"):
+        halfwise.fix(near, FEEDS, plan=alone, reference=original)
 
 
 def test_readings_stay_and_sizes_are_those_of_the_answers() -> None:

@@ -176,17 +176,16 @@ def _with_fitted_plan(request: FixRequest) -> FixRequest:
     if request.plan is None:
         return request
     plan = request.plan.fitted(request.model)
-    if plan.sha256 == request.plan.sha256:
-        _check_reference(request, plan)
-        return request
     given = "" if request.original is None else request.original.model.sha256
+    if plan.sha256 == request.plan.sha256 or bool(plan.reference_sha256) != bool(given):
+        _check_reference(request.plan, given)
+        return request
     notes = (*request.notes, Note.of(NoteKind.PLAN_OF_OTHER_WEIGHTS))
     return replace(request, plan=replace(plan, reference_sha256=given), notes=notes)
 
 
-def _check_reference(request: FixRequest, plan: Plan) -> None:
-    """A plan that was made beside an original is for its weights."""
-    given = "" if request.original is None else request.original.model.sha256
+def _check_reference(plan: Plan, given: str) -> None:
+    """A plan that was made beside an original is judged beside one."""
     if (plan.sha256 or plan.reference_sha256) and plan.reference_sha256 != given:
         if not plan.reference_sha256:
             raise InputError("the plan was made without a reference: leave --reference out")
