@@ -75,6 +75,14 @@ def test_what_is_printed_and_the_exit_code_are_the_childs(code: int, says: Says)
     says(done.stderr)
 
 
+def test_what_ends_with_a_command_is_done_but_no_object_is_freed() -> None:
+    done = run(
+        "import atexit\nclass Held:\n    def __del__(self):\n        os.write(1, b'freed')\n"
+        "globals()['held'] = Held()\natexit.register(print, 'put away')\nprint('answer')\nsys.exit(3)"
+    )
+    assert (done.returncode, done.stdout) == (3, "answer\nput away\n")
+
+
 # -- death ------------------------------------------------------------------------------------------------------------
 
 DIES = "signal.signal(signal.SIGSEGV, signal.SIG_DFL); os.kill(os.getpid(), signal.SIGSEGV)"

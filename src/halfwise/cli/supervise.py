@@ -7,6 +7,7 @@ trial. Where processes cannot be forked, the command line runs here.
 
 from __future__ import annotations
 
+import atexit
 import mmap
 import os
 import signal
@@ -78,6 +79,7 @@ def _interrupted(*, told: bool) -> None:
 
 def _lived(command_line: Callable[[], None], end: mmap.mmap) -> None:
     """The code is noted: code of the user's may end the process with another before it, or after it."""
+    atexit.register(_leave, end)  # first here is last there
     code: Any = 2
     try:
         command_line()
@@ -90,6 +92,15 @@ def _lived(command_line: Callable[[], None], end: mmap.mmap) -> None:
         raise
     finally:
         end[0] = code if code in _CODES else 2
+
+
+def _leave(end: mmap.mmap) -> None:
+    """Without freeing each object by itself, which takes longer than a small search."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # nobody reads it, or it was closed
+            stream.flush()
+    if end[0] in _CODES:
+        os._exit(end[0])
 
 
 def _handed_on() -> list[int]:
