@@ -37,6 +37,17 @@ def test_rows_that_swapped_find_each_other(seed: int, rows: int) -> None:
     assert found == pytest.approx(best_by_trying(reference, other), rel=1e-6)
 
 
+@pytest.mark.parametrize("largest", [11.0, np.inf])
+def test_of_many_rows_each_finds_its_own(largest: float) -> None:
+    rng = np.random.default_rng(0)
+    reference = np.stack(np.meshgrid(*[np.arange(11.0)] * 3), axis=-1).reshape(-1, 3)
+    reference[7, 1] = largest
+    order = rng.permutation(len(reference))
+    at, partner = match_rows([reference], [reference[order] + rng.uniform(-0.05, 0.05, reference.shape)])
+    assert len(at) == len(reference)
+    np.testing.assert_array_equal(order[partner], at)
+
+
 def test_what_is_no_float_must_be_equal() -> None:
     boxes = np.ones((4, 4))
     labels, others = np.array([[0], [1], [2], [2]]), np.array([[2], [1], [0], [3]])

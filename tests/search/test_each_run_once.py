@@ -101,12 +101,13 @@ def test_what_stays_in_fp32_leaves_no_overflow_and_is_not_walked() -> None:
     given = [{"x": np.array([1, 2, 3, top], np.float32)} for top in (300.0, 205.0)]
     seen = [tensor_statistics(stepper, sites, feed) for feed in given]
     room = headroom(sites, seen)
-    found = harmful_overflows(stepper, sites, given[0], Format.FP32, room)
-    kept = frozenset(node for needs in found for node in needs)
+    (found,) = harmful_overflows(stepper, sites, given[:1], Format.FP32, room)
+    kept = frozenset(node for needs in found.found for node in needs)
     assert {node.name for node in kept} == {"n_q", "n_r"}
     assert suspects(sites, seen, room, frozenset()) and not suspects(sites, seen, room, kept)
     assert all(suspects(sites, seen, room, kept - {node}) for node in kept)
-    assert not harmful_overflows(stepper, sites, given[0], Format.FP32, room, kept)
+    (rest,) = harmful_overflows(stepper, sites, given[:1], Format.FP32, room, kept)
+    assert not rest.found
 
 
 def test_a_mask_is_as_large_in_any_input() -> None:
@@ -139,8 +140,9 @@ def test_behind_what_may_overflow_nothing_is_walked() -> None:
     among = suspects(sites, seen, room, kept)
     for told in (True, False):
         stepper = Stepper(Emulator())
-        found = harmful_overflows(stepper, sites, feed, Format.FP32, room, kept, among if told else None)
-        assert {frozenset(each.name for each in needs) for needs in found} == {frozenset({"n_q", "n_r"})}
+        (found,) = harmful_overflows(stepper, sites, [feed], Format.FP32, room, kept, among if told else None)
+        assert {frozenset(each.name for each in needs) for needs in found.found} == {frozenset({"n_q", "n_r"})}
+        assert found.executed == stepper.executed
         nodes_run[told] = stepper.executed
     assert nodes_run[True] < nodes_run[False]
 
@@ -151,12 +153,13 @@ def test_where_the_walk_ends_changes_nothing_of_what_is_found(name: str) -> None
     sites, stepper, feed = Sites(load(zoo.model)), Stepper(Emulator()), zoo.inputs[0]
     seen = [tensor_statistics(stepper, sites, feed)]
     room = headroom(sites, seen)
-    every = harmful_overflows(stepper, sites, feed, Format.FP32, room)
-    needed = sorted({node for needs in every for node in needs}, key=lambda node: sites.of[node].index)
+    (every,) = harmful_overflows(stepper, sites, [feed], Format.FP32, room)
+    needed = sorted({node for needs in every.found for node in needs}, key=lambda node: sites.of[node].index)
     for kept in (frozenset(needed[:place]) for place in range(len(needed) + 1)):
         among = suspects(sites, seen, room, kept)
-        whole = harmful_overflows(stepper, sites, feed, Format.FP32, room, kept)
-        assert harmful_overflows(stepper, sites, feed, Format.FP32, room, kept, among) == whole
+        (whole,) = harmful_overflows(stepper, sites, [feed], Format.FP32, room, kept)
+        (near,) = harmful_overflows(stepper, sites, [feed], Format.FP32, room, kept, among)
+        assert near.found == whole.found and near.executed <= whole.executed
 
 
 def test_far_from_the_tolerance_nothing_is_made_up() -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from benchmarks.zoo.decoder import Sizes, feeds, write_decoder
 from halfwise import fix
+from halfwise.core.formats import Format
 from halfwise.emulation import emulate, streamed
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.ort import Session
@@ -22,6 +23,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search import faithful
 from halfwise.search.faithful import Faithfulness
+from halfwise.search.overflows import harmful_overflows, headroom
 from halfwise.search.tensor_statistics import beside_one_another, tensor_statistics
 from tests.models.build import model, node, value, weight
 from tests.models.random_nets import feeds as net_feeds
@@ -95,6 +97,28 @@ def test_a_weight_is_multiplied_once_with_the_rows_of_all(large: None, monkeypat
     found = list(beside_one_another(Stepper(Emulator()), Sites(load(proto)), given))
     assert taken == [table.size]
     assert [answer["y"].shape for _, answer in found] == [(2, 3, 3), (2, 5, 3)]
+
+
+def test_overflows_are_followed_as_if_alone(large: None) -> None:
+    """Of samples that lose values at different nodes."""
+    nodes = [
+        node("MatMul", "x w", "m"),
+        node("Mul", "m m", "q"),
+        node("Sqrt", "q", "r"),
+        node("MatMul", "r w", "s"),
+        node("Mul", "s far", "t"),
+        node("Mul", "t near", "y"),
+    ]
+    scales = [weight("far", np.float32(100)), weight("near", np.float32(0.01))]
+    weights = [weight("w", np.eye(4, dtype=np.float32)), *scales]
+    sites = Sites(load(model(nodes, [value("x", shape=("n", 4))], [value("y", shape=("n", 4))], weights)))
+    given = [{"x": np.full((n, 4), size, np.float32)} for n, size in ((2, 1.0), (3, 300.0), (1, 700.0))]
+    room = headroom(sites, [tensor_statistics(Stepper(Emulator()), sites, feed) for feed in given[:1]])
+    found = harmful_overflows(Stepper(Emulator()), sites, given, Format.FP32, room)
+    alone = [harmful_overflows(Stepper(Emulator()), sites, [feed], Format.FP32, room)[0] for feed in given]
+    assert found == alone
+    lost = [{node.name for needs in each.found for node in needs} for each in found]
+    assert lost == [set(), {"n_q", "n_r"}, {"n_q", "n_r", "n_t", "n_y"}]
 
 
 def test_a_repair_that_changes_the_answer_is_refused(

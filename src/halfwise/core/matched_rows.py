@@ -57,21 +57,31 @@ def match_rows(reference: Sequence[Array], other: Sequence[Array], batch: int = 
 
 def _nearest(a: Array, b: Array, rows: Places, columns: Places) -> list[tuple[int, int]]:
     """The nearest pairs first, each row once."""
-    found: list[tuple[float, int, int]] = []
-    kept = min(CANDIDATES, len(columns))
+    found = [(np.zeros(0), rows[:0], columns[:0])]
+    along = int(np.ptp(a, axis=0).argmax()) if a.shape[1] else None  # what tells most rows apart
+    line_a, line_b = (np.zeros(len(each)) if along is None else each[:, along] for each in (a, b))
+    in_a, in_b = np.argsort(line_a, kind="stable"), np.argsort(line_b, kind="stable")
     for start in range(0, len(rows), _BLOCK):
-        block = a[start : start + _BLOCK]
-        squares = np.square(block).sum(1)[:, None] + np.square(b).sum(1) - 2 * block @ b.T
+        own = in_a[start : start + _BLOCK]
+        first = np.searchsorted(line_b[in_b], line_a[own[0]] - SAME)
+        theirs = in_b[first : np.searchsorted(line_b[in_b], line_a[own[-1]] + SAME, side="right")]
+        kept = min(CANDIDATES, len(theirs))
+        if not kept:
+            continue
+        block, others = a[own], b[theirs]
+        squares = np.square(block).sum(1)[:, None] + np.square(others).sum(1) - 2 * block @ others.T
         near = np.argpartition(squares, kept - 1, axis=1)[:, :kept]
-        distances = _distance(block[:, None, :], b[near])
-        for i, k in zip(*np.nonzero(distances <= SAME), strict=True):
-            found.append((float(distances[i, k]), int(rows[start + i]), int(columns[near[i, k]])))
+        distances = _distance(block[:, None, :], others[near])
+        i, k = np.nonzero(distances <= SAME)
+        found.append((distances[i, k], rows[own[i]], columns[theirs[near[i, k]]]))
+    distance, row, column = (np.concatenate(each) for each in zip(*found, strict=True))
+    order = np.lexsort((column, row, distance))
     taken_a, taken_b, pairs = set[int](), set[int](), []
-    for _, row, column in sorted(found):
-        if row not in taken_a and column not in taken_b:
-            taken_a.add(row)
-            taken_b.add(column)
-            pairs.append((row, column))
+    for first, second in zip(row[order].tolist(), column[order].tolist(), strict=True):
+        if first not in taken_a and second not in taken_b:
+            taken_a.add(first)
+            taken_b.add(second)
+            pairs.append((first, second))
     return pairs
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import onnx_ir as ir
@@ -24,11 +25,11 @@ from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges, Repair, Rule, found_by, repaired
 from halfwise.search.failures import Failures
 from halfwise.search.judge import Judge, Measured, Memory, Question, over_all
-from halfwise.search.overflows import Headroom, Nodes, harmful_overflows, headroom, may_overflow, suspects
+from halfwise.search.overflows import Harmful, Headroom, Nodes, harmful_overflows, headroom, may_overflow, suspects
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
 from halfwise.search.speed import Speed, TimeTable, time_table
-from halfwise.search.tensor_statistics import TensorStatistics, beside_one_another, merged, tensor_statistics
+from halfwise.search.tensor_statistics import BESIDE, TensorStatistics, beside_one_another, merged, tensor_statistics
 from halfwise.search.walks import CLOSE, Walks
 
 __all__ = ["EvaluationContext"]
@@ -153,9 +154,12 @@ class EvaluationContext:
         return self._memory(sites).answers
 
     def seen(self, sites: Sites, feeds: Sequence[Feed]) -> TensorStatistics:
-        """The same of one of several samples, of one that was walked for the search where there is one."""
-        walked = self._memory(sites).walked
-        return self.statistics(sites, [next((feed for feed in feeds if feed.id in walked), feeds[0])])[0]
+        """The same of one of several samples, of one that was walked for the search where there is one. With the first
+        of a large model go those that are asked about next, wherever something may overflow."""
+        memory = self._memory(sites)
+        walked = [feed for feed in feeds if feed.id in memory.walked] or feeds[:1]
+        anew = walked[0].id not in memory.statistics and self.emulator.streams(sites.model)
+        return self.statistics(sites, feeds[:BESIDE] if anew and walked[0] is feeds[0] else walked[:1])[0]
 
     def looked_at(self, sites: Sites, feeds: Sequence[Feed]) -> tuple[Feed, ...]:
         """Those of which it is known what the tensors hold."""
@@ -187,34 +191,44 @@ class EvaluationContext:
             among = suspects(sites, seen, room, kept)
             if not among:
                 return frozenset()
-            ends = [each for feed in walked for each in ends_of(feed)]
-            found = [self._harmful(sites, widen_feeds(each), room, kept, among) for each in ends]
+            ends = [widen_feeds(each) for feed in walked for each in ends_of(feed)]
+            beside = BESIDE if self.emulator.streams(sites.model) else 1
+            groups = [ends[start : start + beside] for start in range(0, len(ends), beside)]
+            found = [each for group in groups for each in self._harmful(sites, group, room, kept, among)]
             self._overflows[key] = frozenset(nodes for each in found for nodes in each)
         return self._overflows[key]
 
     def _harmful(
-        self, sites: Sites, feed: Mapping[str, Array], room: Headroom, kept: Nodes, among: frozenset[ir.Value]
-    ) -> set[Nodes]:
-        """Those of one sample. A walk that was kept is not walked again, and counts nevertheless."""
+        self,
+        sites: Sites,
+        feeds: Sequence[Mapping[str, Array]],
+        room: Headroom,
+        kept: Nodes,
+        among: frozenset[ir.Value],
+    ) -> Iterator[set[Nodes]]:
+        """Those of samples that go through the model beside one another. A walk that was kept is not walked again, and
+        counts nevertheless."""
+        walked = list[Harmful]()
 
-        def walk() -> list[Any]:
-            before = self.stepper.executed
-            found = harmful_overflows(self.stepper, sites, feed, self.io, room, kept, among)
-            return [[[node.name for node in nodes] for nodes in found], self.stepper.executed - before]
-
-        key = ""
-        if self.emulator.keeps(sites.model):
-            spreads = [sorted((v.name or "", by) for v, by in each.items()) for each in (room.louder, room.quieter)]
-            names = sorted(node.name or "" for node in kept)
-            key = self.emulator.walk_key(Assignment(sites, {}), feed, "overflows", self.io.value, spreads, names)
+        def walk(number: int) -> list[Any]:
+            if not walked:
+                walked.extend(harmful_overflows(self.stepper, sites, feeds, self.io, room, kept, among))
+            each = walked[number]
+            return [[[node.name for node in nodes] for nodes in each.found], each.executed]
 
         def read(held: Any) -> tuple[set[Nodes], float]:
             told, executed = held
             return {frozenset(sites.model.node_by_name[name] for name in each) for each in told}, float(executed)
 
-        found, executed = self.emulator.kept.document(key, walk, read)
-        self.counter.add(executed / max(len(sites.all), 1))
-        return found
+        spreads = [sorted((v.name or "", by) for v, by in each.items()) for each in (room.louder, room.quieter)]
+        names = sorted(node.name or "" for node in kept)
+        for number, feed in enumerate(feeds):
+            key = ""
+            if self.emulator.keeps(sites.model):
+                key = self.emulator.walk_key(Assignment(sites, {}), feed, "overflows", self.io.value, spreads, names)
+            found, executed = self.emulator.kept.document(key, partial(walk, number), read)
+            self.counter.add(executed / max(len(sites.all), 1))
+            yield found
 
     def required(self, sites: Sites, feeds: Sequence[Feed]) -> Nodes:
         """The nodes that stay in FP32 for that, where it is asked for and the user does not force them."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from halfwise.search.empty_sums import unguarded
 from halfwise.search.tensor_statistics import TensorStatistics
 from halfwise.search.unseen_bound import spread
 
-__all__ = ["Headroom", "Nodes", "harmful_overflows", "headroom", "may_overflow", "suspects"]
+__all__ = ["Harmful", "Headroom", "Nodes", "harmful_overflows", "headroom", "may_overflow", "suspects"]
 
 Array = NDArray[Any]
 Nodes = frozenset[ir.Node]
@@ -140,23 +141,33 @@ def suspects(sites: Sites, seen: Sequence[TensorStatistics], room: Headroom, kep
     return frozenset(found)
 
 
+@dataclass(frozen=True)
+class Harmful:
+    """For each overflow of one sample that does not vanish again: the nodes that, all in FP32, remove it."""
+
+    found: frozenset[Nodes]
+    executed: float  # nodes
+
+
 def harmful_overflows(
     stepper: Stepper,
     sites: Sites,
-    feed: Mapping[str, Array],
+    feeds: Sequence[Mapping[str, Array]],
     io: Format,
     room: Headroom | None = None,
     kept: Nodes = frozenset(),
     among: frozenset[ir.Value] | None = None,
-) -> set[Nodes]:
-    """For each overflow that does not vanish again: the nodes that, all in FP32, remove it. Those of `kept` alone are
-    not followed, and behind the last of the tensors `among` nothing is looked for.
+) -> list[Harmful]:
+    """Of samples that go through the model beside one another. Overflows of `kept` alone are not followed, and behind
+    the last of the tensors `among` nothing is looked for.
 
     What inputs lose that are handed over in FP16 is no matter of nodes.
     """
-    walk = _Walk(stepper, sites, io, room or Headroom(), kept)
-    walk.run(feed, among)
-    return walk.found
+    beside = list[Store]()
+    walks = [_Walk(stepper, sites, io, room or Headroom(), kept) for _ in feeds]
+    for _ in zip_longest(*(walk.run(feed, among, beside) for walk, feed in zip(walks, feeds, strict=True))):
+        pass
+    return [Harmful(frozenset(walk.found), walk.executed) for walk in walks]
 
 
 @dataclass(frozen=True)
@@ -187,6 +198,7 @@ class _Walk:
         self.unguarded = unguarded(sites)
         self.fp32 = Assignment(sites, {})
         self.found: set[Nodes] = set()
+        self.executed = 0.0
         self.infinite: dict[ir.Value, _Infinite] = {}
         self.on_the_way: dict[Origin, tuple[Nodes, Overflow]] = {}
 
@@ -195,35 +207,45 @@ class _Walk:
         with suppress(InputError):
             yield from self.stepper.walk(store)
 
-    def run(self, feed: Mapping[str, Array], among: frozenset[ir.Value] | None) -> None:
-        store, last = Store(self.stepper.emulator, self.fp32, feed), self._last(among)
+    def run(self, feed: Mapping[str, Array], among: frozenset[ir.Value] | None, beside: list[Store]) -> Iterator[None]:
+        """Node by node."""
+        store, last = Store(self.stepper.emulator, self.fp32, feed, beside), self._last(among)
         for value in self.sites.model.graph.inputs if self.io is Format.FP32 else ():
             if value in store:
                 self._meet(value, store.read(value, None))
+        before = self.stepper.executed
         for number, step in enumerate(self._steps(store)):
-            outside = {value for _, value, _ in self.stepper.reads(step.node, self.fp32)}
-            for origin, (needs, overflow) in list(self.on_the_way.items()):
-                if overflow.variant.keys().isdisjoint(outside):
-                    store.drop_beside(overflow.variant)
-                    if not overflow.variant:  # it vanished
-                        del self.on_the_way[origin]
-                else:
-                    self._follow(step, store, origin, needs, overflow)
-            for needs, value, array in [*self._taken(step), *self._of_zero(step, store)]:
-                if not needs <= self.kept and needs not in self.found:
-                    self._follow(step, store, (step.node, value), needs, Overflow({value: array}, within=SAME))
-            self.clamped.take(step, store, self.fp32)
-            for value, array in step.outputs.items():
-                self._meet(value, array)
-            self._subtract(step, store)
-            for beside in (self.clamped.tensors, self.infinite, self.differences):
-                store.drop_beside(beside)
+            self._look(step, store)
             if number >= last and not self.on_the_way:
                 break
+            self.executed += self.stepper.executed - before
+            yield
+            before = self.stepper.executed
+        self.executed += self.stepper.executed - before
+        beside.remove(store)
         for needs, overflow in self.on_the_way.values():
             store.drop_beside(overflow.variant)
             if overflow.variant:  # it has come to an output
                 self.found.add(needs)
+
+    def _look(self, step: Step, store: Store) -> None:
+        outside = {value for _, value, _ in self.stepper.reads(step.node, self.fp32)}
+        for origin, (needs, overflow) in list(self.on_the_way.items()):
+            if overflow.variant.keys().isdisjoint(outside):
+                store.drop_beside(overflow.variant)
+                if not overflow.variant:  # it vanished
+                    del self.on_the_way[origin]
+            else:
+                self._follow(step, store, origin, needs, overflow)
+        for needs, value, array in [*self._taken(step), *self._of_zero(step, store)]:
+            if not needs <= self.kept and needs not in self.found:
+                self._follow(step, store, (step.node, value), needs, Overflow({value: array}, within=SAME))
+        self.clamped.take(step, store, self.fp32)
+        for value, array in step.outputs.items():
+            self._meet(value, array)
+        self._subtract(step, store)
+        for beside in (self.clamped.tensors, self.infinite, self.differences):
+            store.drop_beside(beside)
 
     def _last(self, among: frozenset[ir.Value] | None) -> int:
         """The place of the last node that makes or takes one of these tensors; of all nodes if one is in a body."""
