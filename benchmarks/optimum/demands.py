@@ -70,7 +70,7 @@ class Demands:
         stepper = Stepper(emulator)
         feeds = [widen_feeds(feed) for feed in samples.search]
         room = headroom(sites, [tensor_statistics(stepper, sites, feed) for feed in feeds])
-        lost = {needs for feed in feeds for needs in harmful_overflows(stepper, sites, feed, Format.FP32, room)}
+        lost = {needs for each in harmful_overflows(stepper, sites, feeds, Format.FP32, room) for needs in each.found}
         names = {name: 1 << place for place, name in enumerate(switched.names)}
         masks = [sum(names[node.name or ""] for node in needs) for needs in lost]
         self.finite = sum({1 << place for mask in masks if not mask & start for place in _places(mask)})
