@@ -19,6 +19,7 @@ _GRAPH = onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number
 _INITIALIZER = onnx.GraphProto.DESCRIPTOR.fields_by_name["initializer"].number
 _NAME = onnx.TensorProto.DESCRIPTOR.fields_by_name["name"].number
 _RAW_DATA = onnx.TensorProto.DESCRIPTOR.fields_by_name["raw_data"].number
+_SPARE = (b"", *(field(_NAME, b" " * count) for count in range(2 * ALIGNMENT)))  # bytes that nobody reads
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def _heads(weights: Sequence[Streamed], start: int) -> tuple[list[bytes], int]:
 def _head(weight: Streamed, start: int) -> bytes:
     """With spare bytes, so that the content is aligned: of a name that is there twice, the last counts."""
     own: bytes = weight.tensor.SerializeToString() + tag(_RAW_DATA) + varint(weight.length)
-    for spare in (b"", *(field(_NAME, b" " * count) for count in range(2 * ALIGNMENT))):
+    for spare in _SPARE:
         inner = spare + own
         head = tag(_INITIALIZER) + varint(len(inner) + weight.length) + inner
         if (start + len(head)) % ALIGNMENT == 0:
