@@ -70,6 +70,8 @@ def test_version(halfwise_cli: CommandLine) -> None:
         ["verify", "a.onnx"],
         ["fix", "m.onnx", "--out", "o", "--frob"],
         ["fix", "m.onnx", "--out"],
+        ["fix", "m.onnx", "--out", ""],
+        ["gate", "m.onnx", "--plan="],
         ["trace", __file__, "extra"],
     ],
 )

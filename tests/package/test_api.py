@@ -31,6 +31,7 @@ HEALTHY = SHAPES["healthy_mlp"]()
         {"margin": "a"},
         {"margin": float("nan")},
         {"out": 5},
+        {"out": ""},
         {"layers": 5},
         {"keep": 5},
         {"force": [5]},

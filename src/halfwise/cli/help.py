@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
@@ -53,6 +54,7 @@ _ABOUT = {
 # Typer brings its own copy of click, or uses the one that is installed.
 UsageError: Any = typer.BadParameter.__mro__[1]
 _OF_FILES = ("--inputs", "--reference")
+_ON_DISK = ("DIR", "FILE", "PLAN")
 
 
 class Verb(TyperCommand):
@@ -60,6 +62,7 @@ class Verb(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         words = list(args)
+        self._check_named(ctx, words)
         if any(parameter.nargs == -1 for parameter in self.params):  # which would take all names for its own
             args = _each_named(words)
         try:
@@ -69,6 +72,13 @@ class Verb(TyperCommand):
                 raise
             ctx.params.clear()
             return super().parse_args(ctx, spelled)
+
+    def _check_named(self, ctx: Any, words: Sequence[str]) -> None:
+        """No name at all, as of a shell's variable that is not set, would be the folder that the command runs in."""
+        for parameter in self.params:
+            for name in parameter.opts if getattr(parameter, "metavar", None) in _ON_DISK else ():
+                if f"{name}=" in words or any(pair == (name, "") for pair in pairwise(words)):
+                    raise UsageError(f"{name}: the name is empty", ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self.format_usage(ctx, formatter)

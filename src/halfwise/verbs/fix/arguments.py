@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable
 from numbers import Real
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +98,10 @@ def texts_of(name: str, given: Any) -> tuple[str, ...]:
 def path_of(name: str, given: Any) -> Path | None:
     if given is None:
         return None
-    if not isinstance(given, (str, PathLike)):
+    if not isinstance(given, (str, os.PathLike)):
         raise InputError(f"{name} {given!r} is not a path")
+    if not os.fspath(given):
+        raise InputError(f"{name}: the name is empty")
     return Path(given)
 
 
@@ -117,7 +119,7 @@ def plan_of(given: Any) -> Plan | None:
     """A plan, or the file of one."""
     if given is None or isinstance(given, Plan):
         return given
-    if not isinstance(given, (str, PathLike)):
+    if not isinstance(given, (str, os.PathLike)):
         raise InputError(f"plan {given!r} is neither a plan nor the path of one")
     return read_plan(Path(given))
 
