@@ -48,6 +48,16 @@ def test_of_many_rows_each_finds_its_own(largest: float) -> None:
     np.testing.assert_array_equal(order[partner], at)
 
 
+def test_of_lists_of_places_those_in_both_are_paired() -> None:
+    """Of thousands of them, which are groups of one row, beside what they hold."""
+    rng = np.random.default_rng(0)
+    reference, other = (np.flatnonzero(rng.random(4000) < 0.5) for _ in range(2))
+    held = [np.where(places % 7, 1.0, float(side)) for side, places in enumerate((reference, other))]
+    at, partner = match_rows([reference[:, None], held[0][:, None]], [other[:, None], held[1][:, None]])
+    both = [place for place in np.intersect1d(reference, other) if place % 7]
+    assert reference[at].tolist() == other[partner].tolist() == both
+
+
 def test_what_is_no_float_must_be_equal() -> None:
     boxes = np.ones((4, 4))
     labels, others = np.array([[0], [1], [2], [2]]), np.array([[2], [1], [0], [3]])

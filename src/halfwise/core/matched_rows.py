@@ -47,12 +47,26 @@ def match_rows(reference: Sequence[Array], other: Sequence[Array], batch: int = 
     kept = np.flatnonzero((_distance(a[:both], b[:both]) <= NEAR) & (keys_a[:both] == keys_b[:both]))
     left_a[kept] = left_b[kept] = False
     pairs = [(int(i), int(i)) for i in kept]
-    for key in np.intersect1d(keys_a[left_a], keys_b[left_b]):
-        rows, columns = np.flatnonzero(left_a & (keys_a == key)), np.flatnonzero(left_b & (keys_b == key))
-        pairs += _nearest(a[rows], b[columns], rows, columns)
+    groups_a, groups_b = _groups(keys_a, left_a), _groups(keys_b, left_b)
+    shared = [(groups_a[key], groups_b[key]) for key in groups_a if key in groups_b]
+    single = [each for each in shared if len(each[0]) == len(each[1]) == 1]  # of lists of places, nearly all
+    rows, columns = (np.array([each[side][0] for each in single], np.intp) for side in (0, 1))
+    same = _distance(a[rows], b[columns]) <= SAME
+    pairs += zip(rows[same].tolist(), columns[same].tolist(), strict=True)
+    for rows, columns in shared:
+        if len(rows) > 1 or len(columns) > 1:
+            pairs += _nearest(a[rows], b[columns], rows, columns)
     pairs.sort()
     places = np.asarray(pairs, dtype=np.intp).reshape(-1, 2)
     return places[:, 0], places[:, 1]
+
+
+def _groups(keys: Places, left: NDArray[np.bool_]) -> dict[int, Places]:
+    """The rows of each key, in their order."""
+    rows = np.flatnonzero(left)
+    ordered = rows[np.argsort(keys[rows], kind="stable")]
+    found, first = np.unique(keys[ordered], return_index=True)
+    return dict(zip(found.tolist(), np.split(ordered, first[1:]), strict=True)) if len(rows) else {}
 
 
 def _nearest(a: Array, b: Array, rows: Places, columns: Places) -> list[tuple[int, int]]:
