@@ -84,21 +84,3 @@ def test_a_verb_is_a_function_whatever_was_imported_before(first: str) -> None:
 def test_the_package_is_typed_and_says_its_version() -> None:
     assert (Path(halfwise.__file__).parent / "py.typed").exists()
     assert metadata.version("halfwise") == halfwise.__version__
-
-
-def test_a_caller_is_checked_by_types(tmp_path: Path, says: Says) -> None:
-    """The lazy names are no `Any` to a type checker."""
-    pytest.importorskip("mypy")
-    caller = tmp_path / "caller.py"
-    caller.write_text(
-        "import halfwise\n"
-        "result = halfwise.fix('m.onnx', tolerance=['rel_l2<=0.01'])\n"
-        "reveal_type(result.met)\n"
-        "reveal_type(halfwise.load('m.onnx'))\n"
-        "halfwise.trace(3)\n"
-    )
-    # With the project's own settings, so that its cache serves and is served; all that it reads stays in its process.
-    out = subprocess.run([sys.executable, "-m", "mypy", caller], capture_output=True, text=True, check=False).stdout
-    assert 'Revealed type is "bool"' in out.replace("builtins.", "")
-    assert "halfwise.model.model.Model" in out
-    assert '"trace" has incompatible type "int"' in out

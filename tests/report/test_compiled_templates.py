@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -54,10 +53,9 @@ def test_where_nothing_can_be_kept_the_page_is_the_same(monkeypatch: pytest.Monk
     assert shown() == "42"
 
 
-def test_python_s_own_settings_are_heeded(tmp_path: Path) -> None:
-    code = "from halfwise.report.html.write import page_templates; page_templates().get_template('base.html')"
-    for words, count in ((["-B"], 0), ([], 1)):
-        given = [sys.executable, *words, "-X", f"pycache_prefix={tmp_path}", "-c", code]
-        subprocess.run(given, check=True, env={"PYTHONPATH": ":".join(sys.path)})
-        found = [path for path in tmp_path.rglob("*.pyc") if len(path.name.partition(".")[0]) == 40]
-        assert len(found) == count
+def test_python_s_own_settings_are_heeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
+    for never, count in ((True, 0), (False, 1)):
+        monkeypatch.setattr(sys, "dont_write_bytecode", never)
+        assert shown() == "42"
+        assert len(list(tmp_path.rglob("*.pyc"))) == count

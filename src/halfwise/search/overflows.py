@@ -165,9 +165,11 @@ def harmful_overflows(
     """
     beside = list[Store]()
     walks = [_Walk(stepper, sites, io, room or Headroom(), kept) for _ in feeds]
-    for _ in zip_longest(*(walk.run(feed, among, beside) for walk, feed in zip(walks, feeds, strict=True))):
-        pass
-    return [Harmful(frozenset(walk.found), walk.executed) for walk in walks]
+    runs = [walk.run(feed, among, beside) for walk, feed in zip(walks, feeds, strict=True)]
+    executed = np.zeros(len(feeds))
+    for each in zip_longest(*runs, fillvalue=0.0):
+        executed += each
+    return [Harmful(frozenset(walk.found), many) for walk, many in zip(walks, executed.tolist(), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,6 @@ class _Walk:
         self.unguarded = unguarded(sites)
         self.fp32 = Assignment(sites, {})
         self.found: set[Nodes] = set()
-        self.executed = 0.0
         self.infinite: dict[ir.Value, _Infinite] = {}
         self.on_the_way: dict[Origin, tuple[Nodes, Overflow]] = {}
 
@@ -207,8 +208,8 @@ class _Walk:
         with suppress(InputError):
             yield from self.stepper.walk(store)
 
-    def run(self, feed: Mapping[str, Array], among: frozenset[ir.Value] | None, beside: list[Store]) -> Iterator[None]:
-        """Node by node."""
+    def run(self, feed: Mapping[str, Array], among: frozenset[ir.Value] | None, beside: list[Store]) -> Iterator[float]:
+        """Node by node: how many nodes each step ran."""
         store, last = Store(self.stepper.emulator, self.fp32, feed, beside), self._last(among)
         for value in self.sites.model.graph.inputs if self.io is Format.FP32 else ():
             if value in store:
@@ -216,12 +217,10 @@ class _Walk:
         before = self.stepper.executed
         for number, step in enumerate(self._steps(store)):
             self._look(step, store)
+            yield self.stepper.executed - before
+            before = self.stepper.executed
             if number >= last and not self.on_the_way:
                 break
-            self.executed += self.stepper.executed - before
-            yield
-            before = self.stepper.executed
-        self.executed += self.stepper.executed - before
         beside.remove(store)
         for needs, overflow in self.on_the_way.values():
             store.drop_beside(overflow.variant)

@@ -49,7 +49,7 @@ class _Compiled(BytecodeCache):
             return
         file = self._file(bucket)
         with suppress(OSError):
-            file.parent.mkdir(exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(_whole(bucket, marshal.dumps(bucket.code)))  # half of it has another sum
 
     def _file(self, bucket: Bucket) -> Path:
