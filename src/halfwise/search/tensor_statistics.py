@@ -165,9 +165,10 @@ def _walked(stepper: Stepper, sites: Sites, feeds: Sequence[Mapping[str, Array]]
     with Helper() as helper:
         seen = [StatisticsCollector(stepper, sites, store, helper) for store in stores]
         for steps in zip_longest(*(_steps(stepper, store) for store in stores)):
+            first = steps[0], seen[0]
             for step, each in zip(steps, seen, strict=True):
                 if step is not None:
-                    each.take(step)
+                    each.take(step, first if each is not seen[0] else None)
         found: list[_Walk] = [
             (each.statistics, _answer(sites, store)) for each, store in zip(seen, stores, strict=True)
         ]
@@ -200,8 +201,15 @@ class StatisticsCollector:
         self._channels = {v: high for v, each in given.items() if (high := channels_of(v, each)) is not None}
         self._see(given)
 
-    def take(self, step: Step) -> None:
-        self._see(step.outputs, step.node.inputs[0] if step.node.op_type in _SAME and not step.node.domain else None)
+    def take(self, step: Step, first: tuple[Step | None, StatisticsCollector] | None = None) -> None:
+        """`first`: the same step of another sample; what is made of weights alone both hold, and it is looked at
+        once."""
+        moved = step.node.inputs[0] if step.node.op_type in _SAME and not step.node.domain else None
+        if first is not None and first[0] is not None:
+            made, known = first[0].outputs, first[1]._looked_at
+            same = [value for value, array in step.outputs.items() if made.get(value) is array and value in known]
+            self._looked_at.update((value, known[value]) for value in same)
+        self._see(step.outputs, moved)
         if is_walked(branch_taken(step.node, self._store), self._store):  # in steps of their own
             return
         inside = self._stepper.observe(step.node, self._store, self._sites.fmt)
@@ -220,6 +228,8 @@ class StatisticsCollector:
         for value, array in arrays.items():
             if isinstance(array, np.ndarray):
                 self._sizes[value], self._shapes[value] = array.size, array.shape
+                if value in self._looked_at:
+                    continue
                 if moved in self._looked_at:
                     self._looked_at[value] = self._looked_at[moved]
                 elif array.dtype == np.float32:
