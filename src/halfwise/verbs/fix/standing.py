@@ -39,6 +39,8 @@ _HERE = Standing(
     "caution", "Kept on these inputs", "keeps the tolerance on these inputs in FP16", here=" on these inputs"
 )
 
+_FIRST = ENDS_A_BUILD | {NoteKind.REWRITING_MISSES}
+
 
 def standing_of(
     *, met: bool, denial: Denial | None, synthetic: bool, promise: Promise | None, notes: Iterable[Note]
@@ -53,7 +55,7 @@ def standing_of(
 
 
 def caution_of(notes: Iterable[Note]) -> Note | None:
-    """Why a yes is none to rely on, besides synthetic inputs, which are told anyway: first what ends a build, since
-    nothing else matters where no engine comes of it."""
+    """Why a yes is none to rely on, besides synthetic inputs, which are told anyway: first what ends a build, or gives
+    another model than the file's, since nothing else matters there."""
     found = [note for note in notes if note.kind in CAUTIONS and note.kind is not NoteKind.SYNTHETIC]
-    return min(found, key=lambda note: note.kind not in ENDS_A_BUILD, default=None)
+    return min(found, key=lambda note: note.kind not in _FIRST, default=None)
