@@ -76,6 +76,19 @@ def test_a_short_job_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
+def test_what_is_to_be_seen_before_the_answer_is_told_at_once_and_is_no_step(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    message = "TensorRT 10.9 does not read [it]. Its build ends there"
+    with progress.progress("fix model.onnx") as shown:
+        shown.step(Told(message, Stand(message, stays=True)))
+        shown.step("running the FP32 model")
+        assert str(shown) == "1. running the FP32 model"
+        assert message in " ".join(Text.from_ansi(capsys.readouterr().err).plain.split())
+
+
+@pytest.mark.parametrize("terminal", [False, True])
 def test_a_job_goes_on_where_no_thread_can_be_started(
     terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,7 +104,32 @@ def test_weights_without_a_kernel_are_refused_before_anything_runs(kind: int, op
         with pytest.raises(InputError, match=rf"'unpack': .* {op} for {named}; .* quantised"):
             load_to_run(proto)
         found = scan(tmp_path / "model.onnx")
-        assert "HW303" in {each.rule for each in found.findings}
+        (told,) = [each for each in found.findings if each.rule == "HW303"]
+        assert "before it was quantised" in told.remedy
+        assert isinstance(found.facts, ModelFacts) and not found.facts.next
+    else:
+        load_to_run(proto)
+
+
+@pytest.mark.parametrize("stored", ["outside", "inside", "constant"])
+def test_those_that_a_body_reads_are_refused_before_anything_runs(stored: str, tmp_path: Path) -> None:
+    """A decoder whose layers are chosen by an If was looked at for seconds first."""
+    held = {each.name: each for each in packed(*RARE[0]).graph.initializer}
+    inner = {"outside": [], "inside": list(held.values()), "constant": []}[stored]
+    constants = [node("Constant", "", name, value=each) for name, each in held.items() if stored == "constant"]
+    nodes = [node("DequantizeLinear", "s8 t", "s"), node("DequantizeLinear", "w s", "v", name="unpack")]
+    made = helper.make_graph([*constants, *nodes, node("MatMul", "x v", "p")], "a", [], [value("p")], inner)
+    other = helper.make_graph([node("Identity", "x", "p2")], "b", [], [value("p2")])
+    chosen = node("If", "c", "y", then_branch=made, else_branch=other)
+    ends = [value("x", shape=(2, 2)), value("c", TensorProto.BOOL, shape=())], [value("y")]
+    proto = model([chosen], *ends, list(held.values()) if stored == "outside" else [], opset=24, ir_version=11)
+    onnx.save(proto, tmp_path / "model.onnx")
+    try:
+        ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    except Exception:
+        with pytest.raises(InputError, match=r"'unpack': .* DequantizeLinear for FLOAT4E2M1; .* quantised"):
+            load_to_run(proto)
+        found = scan(tmp_path / "model.onnx")
         assert isinstance(found.facts, ModelFacts) and not found.facts.next
     else:
         load_to_run(proto)

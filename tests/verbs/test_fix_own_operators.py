@@ -17,6 +17,7 @@ from halfwise import fix
 from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
 from halfwise.core.targets import Target
+from halfwise.core.told import Stand, Told
 from halfwise.model.contrib.steps_traditional import TRADITIONAL_DOMAIN
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
@@ -343,6 +344,21 @@ def test_a_model_that_computes_with_integers_is_no_yes_for_tensorrt(op: str) -> 
         told = only(result.notes, NoteKind.INTEGERS_NOT_READ)
         assert told.values["op"] == op and told.severity == "warning"  # it is seen beside another caution
     assert NoteKind.INTEGERS_NOT_READ not in kinds(fix(of_integers(op), feeds, target="ort-cuda").notes)
+
+
+@pytest.mark.parametrize("op", ["DynamicQuantizeLinear", "QLinearMatMul"])
+def test_that_its_build_ends_is_told_before_anything_runs(op: str) -> None:
+    """Such a model was searched for 30 s first."""
+    seen: list[Stand] = []
+
+    def stop(text: str) -> None:
+        seen.append(Told.stand_of(text))
+        if not seen[-1].stays:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fix(of_integers(op), [{"x": np.ones((2, 4), np.float32)}], target="trt-10.9", notify=stop)
+    assert [each.stays for each in seen] == [True, False] and op in seen[0].step
 
 
 def test_sums_of_quantised_tensors_are_refused_with_the_other_form_of_quantisation(says: Says) -> None:

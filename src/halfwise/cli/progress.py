@@ -37,8 +37,14 @@ class _Doing(Progress):
 
     def step(self, text: str) -> None:
         stand = Told.stand_of(text)
+        if stand.stays:
+            self._keep(text)
+            return
         self._steps += stand.step != self._stand.step
         self._stand = stand
+
+    def _keep(self, text: str) -> None:
+        """Show it at once, above what is being done."""
 
     def count(self, done: int, total: int) -> None:
         now = time.monotonic()
@@ -58,6 +64,11 @@ class _Shown(_Doing):
         super().__init__()
         self._bars, self._task = bars, task
         bars.update(task, doing=self)
+
+    def _keep(self, text: str) -> None:
+        from halfwise.report.text import brief
+
+        self._bars.console.print(brief(text), markup=False)
 
     def count(self, done: int, total: int) -> None:
         super().count(done, total)
@@ -84,6 +95,11 @@ class _Lines(_Doing):
             doing = str(self)
             line = f"{told}: {doing}" if doing else told
             print(f"{line}\n", end="", file=sys.stderr, flush=True)  # at once, for the other thread prints, too
+
+    def _keep(self, text: str) -> None:
+        from halfwise.report.text import brief, safe
+
+        print(f"{safe(self._title, _TITLE)}: {brief(text)}\n", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
         self._over.set()

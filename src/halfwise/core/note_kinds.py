@@ -49,6 +49,7 @@ class NoteKind(Enum):
     # A model that is typed already
     TYPED_ALREADY = "typed-already"
     AS_TYPED_MISSES = "as-typed-misses"
+    REWRITING_MISSES = "rewriting-misses"
     STORED_WEIGHT = "stored-weight"
     IO_WIDENED = "io-widened"
     OUTPUT_WIDENED = "output-widened"

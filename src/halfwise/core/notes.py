@@ -10,7 +10,7 @@ from msgspec import field
 from halfwise.core.document import Record, about
 from halfwise.core.note_kinds import NoteKind
 
-__all__ = ["CAUTIONS", "Messages", "Note", "NoteKind", "Severity"]
+__all__ = ["CAUTIONS", "ENDS_A_BUILD", "Messages", "Note", "NoteKind", "Severity"]
 
 Severity = Literal["info", "warning", "error"]
 
@@ -29,6 +29,7 @@ _WARNINGS = frozenset(
         NoteKind.SYNTHETIC,
         NoteKind.TYPED_ALREADY,
         NoteKind.AS_TYPED_MISSES,
+        NoteKind.REWRITING_MISSES,
         NoteKind.STORED_WEIGHT,
         NoteKind.OUTPUT_WIDENED,
         NoteKind.WEIGHTS_DIFFER,
@@ -150,6 +151,7 @@ CAUTIONS = frozenset(
         NoteKind.NOT_WRITTEN_OUT,
         NoteKind.QUANTISED_NOT_READ,
         NoteKind.INTEGERS_NOT_READ,
+        NoteKind.REWRITING_MISSES,
         NoteKind.PARSER_REFUSES,
         NoteKind.UNSEEN_MAY_MISS,
         NoteKind.UNSEEN_TRAJECTORIES,
@@ -159,6 +161,15 @@ CAUTIONS = frozenset(
         NoteKind.UNSEEN_CHOICES,
         NoteKind.UNSEEN_STREAMS,
         NoteKind.SYNTHETIC,
+    }
+)
+
+ENDS_A_BUILD = frozenset(
+    {
+        NoteKind.NOT_WRITTEN_OUT,
+        NoteKind.QUANTISED_NOT_READ,
+        NoteKind.INTEGERS_NOT_READ,
+        NoteKind.PARSER_REFUSES,
     }
 )
 

@@ -33,12 +33,14 @@ class TimeLeft:
 
 @dataclass(frozen=True)
 class Stand:
-    """The step, where in it, the model runs spent, and the time left."""
+    """The step, where in it, the model runs spent, and the time left. What `stays` is a message, no step: it is to be
+    seen while the job goes on."""
 
     step: str = ""
     part: str = ""
     runs: float | None = None
     left: TimeLeft | None = None
+    stays: bool = False
 
     def text(self, now: float) -> str:
         left = "" if self.left is None else self.left.text(now)

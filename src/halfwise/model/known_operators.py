@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from onnx import helper
 from halfwise.core.errors import InputError
 from halfwise.core.put_off import Later
 from halfwise.model.contrib.schemas import knows
-from halfwise.model.held_graphs import nodes_within
+from halfwise.model.held_graphs import held_graphs, nodes_within
 from halfwise.model.protobuf_fixups import FOREIGN, in_foreign_domain
 
 if TYPE_CHECKING:
@@ -101,14 +101,33 @@ def check_operators(proto: onnx.ModelProto, label: str) -> None:
                 told = f"{label}: {_named(node)}: ONNX Runtime has no operator {operator}"
                 foreign = node.domain == FOREIGN and quantises(node.op_type)  # FP4, MXFP8
                 raise InputError(f"{told}; {_QUANTISED if foreign else CUT}")
-    types = {tensor.name: tensor.data_type for tensor in proto.graph.initializer}
-    for node in proto.graph.node:
-        kind = types.get(node.input[0]) if node.input else None
-        if kind is not None and (not node.domain or in_foreign_domain(node)) and not _reads(node.op_type, kind):
+    for graph in (proto.graph, *proto.functions):
+        if (found := _first_unread(graph, {})) is not None:
+            node, kind = found
             raise InputError(
                 f"{label}: {_named(node)}: ONNX Runtime's CPU provider has no kernel of {node.op_type} for "
                 f"{onnx.TensorProto.DataType.Name(kind)}; {_QUANTISED}"
             )
+
+
+def _first_unread(
+    graph: onnx.GraphProto | onnx.FunctionProto, outer: Mapping[str, int]
+) -> tuple[onnx.NodeProto, int] | None:
+    """The first node that reads a constant of a type without a kernel, with that type; also in a body, which sees the
+    constants outside it."""
+    types = dict(outer)
+    if isinstance(graph, onnx.GraphProto):
+        types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            types |= {name: each.t.data_type for name in node.output for each in node.attribute if each.HasField("t")}
+        kind = types.get(node.input[0]) if node.input else None
+        if kind is not None and (not node.domain or in_foreign_domain(node)) and not _reads(node.op_type, kind):
+            return node, kind
+        for held in held_graphs(node):
+            if (found := _first_unread(held, types)) is not None:
+                return found
+    return None
 
 
 def _named(node: onnx.NodeProto) -> str:

@@ -12,6 +12,10 @@ INPUTS = {
         "reference. Errors from rounding the weights cannot be seen without the FP32 original."
     ),
     NoteKind.AS_TYPED_MISSES: "The file as it is typed misses the tolerance: {told}.",
+    NoteKind.REWRITING_MISSES: (
+        "Written as {subject} reads it, the quantised model differs from its file even in FP32: {told}. Quantise "
+        "again, symmetric, or give the model before quantisation."
+    ),
     NoteKind.STORED_WEIGHT: "Weight {subject!r}: {message}.",
     NoteKind.IO_WIDENED: (
         "{subject} has no {formats:plain}: {names:list}, typed so in the file, are handed over in FP32."

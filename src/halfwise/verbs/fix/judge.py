@@ -15,6 +15,7 @@ from halfwise.search.judge import Judge, Measured, worst_of
 from halfwise.search.lossy_cost import lossy_costs
 from halfwise.search.tensor_statistics import ranges_of
 from halfwise.search.user_overrides import missed_because_forced
+from halfwise.verbs.fix.as_stored import as_stored
 from halfwise.verbs.fix.as_typed import as_typed
 from halfwise.verbs.fix.feedback import Feedback
 from halfwise.verbs.fix.input_headroom import input_headroom
@@ -48,6 +49,7 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
     by_profile = candidate.by_profile(found.context)
     fixed = worst_of(list(by_profile.values()))
     typed = as_typed(request.model, validation, decided.samples.validation)
+    rewritten = as_stored(prepared, validation)
     effects = measured_effects(prepared.inputs, validation)
     findings = tuple(input_findings(effects))
     forced = None if fixed.met else _missed_because_forced(prepared, decision, validation)
@@ -65,6 +67,7 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
         *(promise.notes() if promise is not None else ()),
         *floors,
         *_typed_notes(measured),
+        *([rewritten] if rewritten else []),
         *candidate.adjustment.notes,
         *found.notes,
         *lossy,

@@ -13,10 +13,11 @@ from halfwise.core.errors import InputError
 from halfwise.core.evaluation import float_outputs
 from halfwise.core.formats import Format
 from halfwise.core.metric_identity import metric_identity
-from halfwise.core.notes import Note, NoteKind
+from halfwise.core.notes import ENDS_A_BUILD, Note, NoteKind
 from halfwise.core.output_kinds import kind_notes
 from halfwise.core.own_code import code_identity
 from halfwise.core.set_aside import set_aside
+from halfwise.core.told import Stand, Told
 from halfwise.core.tolerance import Tolerance
 from halfwise.deploy.layouts import Layouts, layouts_of, takes_layouts
 from halfwise.emulation.emulate import Emulator, widen_feeds
@@ -92,7 +93,7 @@ def prepare(request: FixRequest) -> Prepared:
 
 def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     for note in request.notes:
-        request.notify(say(note))
+        request.notify(Told(say(note), Stand(say(note), stays=note.kind in ENDS_A_BUILD)))
     layouts = _layouts(request)
     profiles = tuple(worst_case_profiles(request.profile))
     # Node by node no kernel is fused: `strict` where a target has a profile.

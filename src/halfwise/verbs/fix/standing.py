@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from halfwise.core.notes import CAUTIONS, Note, NoteKind
+from halfwise.core.notes import CAUTIONS, ENDS_A_BUILD, Note, NoteKind
 from halfwise.core.summary import Rank
 from halfwise.verbs.fix.promise import Promise
 
@@ -39,14 +39,7 @@ _HERE = Standing(
     "caution", "Kept on these inputs", "keeps the tolerance on these inputs in FP16", here=" on these inputs"
 )
 
-_ENDS_A_BUILD = frozenset(
-    {
-        NoteKind.NOT_WRITTEN_OUT,
-        NoteKind.QUANTISED_NOT_READ,
-        NoteKind.INTEGERS_NOT_READ,
-        NoteKind.PARSER_REFUSES,
-    }
-)
+_FIRST = ENDS_A_BUILD | {NoteKind.REWRITING_MISSES}
 
 
 def standing_of(
@@ -62,7 +55,7 @@ def standing_of(
 
 
 def caution_of(notes: Iterable[Note]) -> Note | None:
-    """Why a yes is none to rely on, besides synthetic inputs, which are told anyway: first what ends a build, since
-    nothing else matters where no engine comes of it."""
+    """Why a yes is none to rely on, besides synthetic inputs, which are told anyway: first what ends a build, or gives
+    another model than the file's, since nothing else matters there."""
     found = [note for note in notes if note.kind in CAUTIONS and note.kind is not NoteKind.SYNTHETIC]
-    return min(found, key=lambda note: note.kind not in _ENDS_A_BUILD, default=None)
+    return min(found, key=lambda note: note.kind not in _FIRST, default=None)

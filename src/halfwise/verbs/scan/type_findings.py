@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
+from msgspec import structs
 
 from halfwise.core.english.finding import finding
 from halfwise.core.finding import Finding, Where
@@ -13,7 +14,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.model.contrib.schemas import is_known
 from halfwise.model.families import INTEGER_ARITHMETIC, QUANTISERS
 from halfwise.model.fp32_model import typed_nodes
-from halfwise.model.known_operators import not_run
+from halfwise.model.known_operators import not_run, quantises
 from halfwise.model.model import Model
 from halfwise.model.patterns import Pattern
 
@@ -21,6 +22,7 @@ __all__ = ["type_findings"]
 
 _QUANTISED = QUANTISERS | INTEGER_ARITHMETIC
 _LAYER_NORM_SINCE = 17
+_BEFORE = "give `halfwise fix` the model before it was quantised: ONNX Runtime cannot run this one"
 
 
 def type_findings(model: Model, patterns: Sequence[Pattern]) -> list[Finding]:
@@ -63,7 +65,9 @@ def _foreign(model: Model) -> Iterator[Finding]:
         note = Note.of(NoteKind.FOREIGN_NODES, count=count, ops=shown)
         if missing:
             note = Note.of(NoteKind.NODES_NOT_RUN, count=count, ops=shown)
-        yield finding("HW303", Where("node", nodes[0].name or ""), note, {"count": count, "ops": dict(ops)})
+        found = finding("HW303", Where("node", nodes[0].name or ""), note, {"count": count, "ops": dict(ops)})
+        packed = missing and all(quantises(node.op_type) or node.op_type == "Cast" for node in missing)
+        yield structs.replace(found, remedy=_BEFORE) if packed else found
 
 
 def _quantised(model: Model) -> Iterator[Finding]:
