@@ -277,7 +277,10 @@ def test_a_runtime_that_does_not_tell_is_said_to_be_one(gpu: Any, typed: Path) -
     assert kinds(record.remarks) == [NoteKind.PLACEMENT_UNKNOWN]
 
 
-def test_a_runtime_without_the_provider_says_what_to_install(typed: Path, says: Says) -> None:
+def test_a_runtime_without_the_provider_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, typed: Path, says: Says
+) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
     for name in ("ort-cuda", "ort-tensorrt", "ort-rtx"):
         with says.raises(MissingBackend):
             run_model(name, typed, FEEDS, BackendOptions())
@@ -353,7 +356,7 @@ def test_names_and_types_survive_the_way_to_a_child_and_back(tmp_path: Path) -> 
 
 
 def test_a_backend_that_is_missing_in_the_child_is_missing(typed: Path) -> None:
-    with pytest.raises(MissingBackend, match="has no CUDAExecutionProvider"):
+    with pytest.raises(MissingBackend, match=r"CUDAExecutionProvider|NVIDIA"):
         backend_named("ort-cuda", BackendOptions(time_limit_s=60)).run(typed, FEEDS)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -119,6 +120,17 @@ def test_a_cluster_gives_the_same_results_and_files(
     assert not list(there.glob("*.calls"))  # the job had a copy
     assert all((asked["num_cpus"], asked["num_gpus"]) == (1, 0) and asked["memory"] <= 1e9 for asked in ray.asked)
     assert on_ray(Path("fleet.toml")).reused == 2
+
+
+def test_files_come_back_where_python_knows_no_filters(
+    tmp_path: Path, ray: Ray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before Python 3.11.4."""
+    now = tarfile.TarFile.extractall
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    monkeypatch.setattr(tarfile.TarFile, "extractall", lambda archive, path: now(archive, path))
+    assert on_ray(fleet(tmp_path, {"a": {"fp32": 2}})).good
+    assert list((tmp_path / "fleet-results").rglob("answer.json"))
 
 
 def test_a_lost_node_and_a_lost_input_cost_their_jobs_only(tmp_path: Path, ray: Ray) -> None:

@@ -185,6 +185,7 @@ def test_what_tables_point_to_is_looked_at_beside_other_mistakes(tmp_path: Path)
         'path = "a.onnx"\ndo = "scan"': "",
         'path = "./a.onnx"\ndo = "scan"': "40:1: two files bear the name 'a'",
         'path = "made.py"': "43:1: path",
+        'path = "**"': "45:1: **",
     }
     text = '[fleet]\nresults = "made.py"\nmemory = "lots"\n'
     for number, table in enumerate(mistaken):

@@ -41,7 +41,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
 
 def fake_on_the_command_line(monkeypatch: pytest.MonkeyPatch, fake: Fake) -> None:
-    monkeypatch.setattr(import_module("halfwise.verbs.bisect.run"), "backend_named", lambda name, options: fake)
+    monkeypatch.setattr(import_module("halfwise.verbs.bisect.run"), "installed_backend", lambda name, options: fake)
 
 
 def test_the_command_names_the_culprits_and_ends_with_1(
@@ -158,7 +158,7 @@ def test_options_reach_the_backend(cli: Callable[..., Ended], monkeypatch: pytes
         given.append((name, options))
         return Fake(hiding())
 
-    monkeypatch.setattr(import_module("halfwise.verbs.bisect.run"), "backend_named", make)
+    monkeypatch.setattr(import_module("halfwise.verbs.bisect.run"), "installed_backend", make)
     cli("bisect", "chain.onnx", "--backend", "ort-cuda", "--gpu", "1", "--tf32", "--optimize", "disable",
         "--io-binding", "--time-limit", "9", "--inputs", "in.npz")  # fmt: skip
     assert given == [("ort-cuda", BackendOptions(1, True, "disable", True, 9.0))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 from enum import Enum
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,16 @@ def test_addresses_and_temporaries() -> None:
     kept = {"x": aligned_on_gpu()}
     assert check_bindings(kept, engine).problems == ()
     assert check_bindings({"x": x}, engine).problems == ()
+
+
+def test_a_variable_holds_the_bindings_where_python_does_not_count_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = import_module("halfwise.verbs.torch.bindings")
+    monkeypatch.setattr(module, "NAMES_UNCOUNTED", True)
+    monkeypatch.setattr(module, "references", lambda thing: 3)  # as many as this Python counts with a variable
+    kept = {"x": aligned_on_gpu()}
+    assert check_bindings(kept, image_engine()).problems == ()
+    check = check_bindings({"x": aligned_on_gpu()}, image_engine())
+    assert rules(check) == [("warning", "x", "lifetime")]
 
 
 class _Owned(OnGpu):

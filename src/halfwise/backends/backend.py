@@ -24,6 +24,7 @@ __all__ = [
     "BackendOptions",
     "BackendRecord",
     "BackendRun",
+    "Installed",
     "Optimization",
     "RunsSteps",
     "Traits",
@@ -119,6 +120,14 @@ class Backend(Protocol):
     def traits(self) -> Traits: ...
 
     def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun: ...
+
+
+@runtime_checkable
+class Installed(Protocol):
+    """A backend that knows without running a model what it needs."""
+
+    def check_installed(self) -> None:
+        """MissingBackend where a library is not installed, or the driver; what is there may not work yet."""
 
 
 @runtime_checkable

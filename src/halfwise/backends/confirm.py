@@ -27,6 +27,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.evaluation import SampleError, evaluate, missing_output, sample_error
 from halfwise.core.files.bindings import named
 from halfwise.core.finding import Finding, Where
+from halfwise.core.float_sum import float_sum
 from halfwise.core.metrics import Metrics, OutputMetric, Outputs
 from halfwise.core.notes import Messages, Note, NoteKind
 from halfwise.core.tolerance import Tolerance, Verdict
@@ -225,7 +226,7 @@ def _errors(references: Sequence[Feed], outputs: Sequence[Feed]) -> list[SampleE
 
 def _rms(errors: Sequence[SampleError], name: str) -> float:
     """Over samples; a single one scatters by a third on small outputs."""
-    return math.sqrt(sum(each.outputs[name].rel_l2 ** 2 for each in errors) / len(errors))
+    return math.sqrt(float_sum(each.outputs[name].rel_l2 ** 2 for each in errors) / len(errors))
 
 
 # -- explaining -------------------------------------------------------------------------------------------------------

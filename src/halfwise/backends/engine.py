@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 
 from msgspec import structs
 
@@ -33,15 +34,18 @@ class EngineBackend:
     def traits(self) -> Traits:
         return Traits(picks_tactics=True)
 
+    def check_installed(self) -> None:
+        from halfwise.emulation.cuda_driver import driver
+
+        self._library()
+        driver()
+
     def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun:
         from halfwise.backends.child import run_in_child
         from halfwise.backends.runtime_session import rtx_refuses
         from halfwise.emulation.cuda_driver import gpu_here
 
-        library = rtx if self.name == "rtx" else tensorrt
-        if not library.available():
-            title = "TensorRT-RTX" if self.name == "rtx" else "TensorRT"
-            raise MissingBackend(f"{title} is not installed: {library.INSTALL}")
+        library = self._library()
         gpu = gpu_here(self.options.device)
         if self.name == "rtx" and (why := rtx_refuses(gpu.compute_capability)):
             raise MissingBackend(f"{self.name}: {why} (this is {gpu.name})")
@@ -61,3 +65,10 @@ class EngineBackend:
                 raise BackendFailure(str(error)) from error
             done = run_in_child("halfwise.backends.engine_run:serve", self.name, engine, feeds, self.options)
         return replace(done, record=structs.replace(done.record, version=built.version, notes=(*built.warnings[:3],)))
+
+    def _library(self) -> ModuleType:
+        library = rtx if self.name == "rtx" else tensorrt
+        if not library.available():
+            title = "TensorRT-RTX" if self.name == "rtx" else "TensorRT"
+            raise MissingBackend(f"{title} is not installed: {library.INSTALL}")
+        return library

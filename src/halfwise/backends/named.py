@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from halfwise.backends.backend import Backend, BackendOptions
+from halfwise.backends.backend import Backend, BackendOptions, Installed
 from halfwise.core.errors import InputError
 
-__all__ = ["BACKENDS", "backend_named"]
+__all__ = ["BACKENDS", "backend_named", "installed_backend"]
 
 # What a user may ask for, and what it is.
 BACKENDS = {
@@ -42,3 +42,11 @@ def backend_named(name: str, options: BackendOptions | None = None) -> Backend:
 
         return EngineBackend(name, options)
     raise InputError(f"there is no backend {name!r}; there are {', '.join(BACKENDS)}")
+
+
+def installed_backend(name: str, options: BackendOptions | None = None) -> Backend:
+    """The same, for what computes long before that runs: what is not installed is told now."""
+    backend = backend_named(name, options)
+    if isinstance(backend, Installed):
+        backend.check_installed()
+    return backend

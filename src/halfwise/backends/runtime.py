@@ -39,6 +39,11 @@ class RuntimeBackend:
     def traits(self) -> Traits:
         return _TRAITS[self.name]
 
+    def check_installed(self) -> None:
+        from halfwise.backends.runtime_session import check_provider
+
+        check_provider(self.name)
+
     def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun:
         return self._run(model, feeds, None)
 

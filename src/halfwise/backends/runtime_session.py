@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ from halfwise.backends.seeded_file import Sessions
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
 from halfwise.core.formats import format_of_type
-from halfwise.emulation.cuda_driver import Gpu, gpu_here
+from halfwise.emulation.cuda_driver import Gpu, driver, gpu_here
 from halfwise.emulation.ort import FEW
 from halfwise.model.inputs.rollout import Rollout, chained
 
-__all__ = ["run_model", "serve"]
+__all__ = ["check_provider", "run_model", "serve"]
 
 Array = NDArray[Any]
 Feed = Mapping[str, Array]
@@ -91,6 +92,17 @@ _KINDS = {
 
 def serve(request: Request) -> Answer:
     return answer(request, partial(run_model, rollout=rollout_asked(request)))
+
+
+def check_provider(backend: str) -> None:
+    """MissingBackend where its provider is not installed, or the driver; neither is started in this process."""
+    import onnxruntime as ort
+
+    kind = _KINDS[backend]
+    if not kind.plugin or find_spec(kind.plugin) is None:
+        _provider(ort, kind, [])
+    if kind.provider != _CPU:
+        driver()
 
 
 def run_model(

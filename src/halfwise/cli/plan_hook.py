@@ -75,7 +75,8 @@ def _compared(path: Path, plan: Plan) -> tuple[str, bool]:
 
 def _model_of(path: Path, plan: Plan) -> Path | None:
     """The nearest file of that name: beside the plan, above it, anywhere in the folder."""
-    if PurePath(plan.model).is_absolute() or ".." in PurePath(plan.model).parts:
+    named = PurePath(plan.model)
+    if not named.name or named.is_absolute() or ".." in named.parts:  # "." stands for all files in 3.13
         return None
     above = (folder / plan.model for folder in path.parents)
     with suppress(OSError, ValueError):  # a text that is the name of no file

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.core.float_sum import float_sum
 from halfwise.core.formats import Format, round_to
 from halfwise.core.output_kinds import NO_AXIS, OutputKind, Reading
 
@@ -86,7 +87,7 @@ def _expected(kind: OutputKind, wanted: Array, got: Array, size: float) -> Chang
     if noise == 0.0:
         return Changes(0.0, wanted.size)
     close = wanted[clear & (wanted < 8.0 * noise)] / (noise * math.sqrt(2.0))
-    return Changes(sum(0.5 * math.erfc(each) for each in close.tolist()), wanted.size)
+    return Changes(float_sum(0.5 * math.erfc(each) for each in close.tolist()), wanted.size)
 
 
 def _margins(kind: OutputKind, outputs: Outputs, like: Outputs | None = None) -> Array | None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.errors import HalfwiseError, MissingBackend
 
-__all__ = ["Cuda", "Gpu", "gpu_here", "open_cuda"]
+__all__ = ["Cuda", "Gpu", "driver", "gpu_here", "open_cuda"]
 
 _LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 _MANAGEMENT = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
@@ -133,15 +133,19 @@ class Cuda:
         raise HalfwiseError(f"{name} failed: {told}")
 
 
-def open_cuda(device: int = 0) -> Cuda:
-    """The driver on one device; MissingBackend where there is no driver or no such device."""
+def driver() -> Any:
+    """Its library, loaded and not asked anything yet; MissingBackend where there is none."""
     try:
-        library = ctypes.CDLL(_LIBRARY)
+        return ctypes.CDLL(_LIBRARY)
     except OSError:
         raise MissingBackend(
             f"no NVIDIA GPU can be used here: its driver ({_LIBRARY}) is not installed; run this on a machine with one"
         ) from None
-    return Cuda(library, device)
+
+
+def open_cuda(device: int = 0) -> Cuda:
+    """The driver on one device; MissingBackend where there is no driver or no such device."""
+    return Cuda(driver(), device)
 
 
 def gpu_here(device: int = 0) -> Gpu:

@@ -102,6 +102,8 @@ def model_files(folder: Path, path: str) -> list[Path]:
     start = Path(path).anchor
     if any("**" in part and part != "**" for part in Path(path).parts):  # Python versions differ
         raise InputError(f"{path}: '**' can only be an entire path component")
+    if Path(path).name == "**":
+        raise InputError(f"{path}: '**' stands for folders; name the files in them, as in {Path(path, '*.onnx')}")
     try:
         found = Path(start or folder).glob(path.removeprefix(start)) if has_magic(path) else [folder / path]
         files = [file for file in found if file.is_file()]

@@ -183,7 +183,10 @@ def _outcome(ray: Any, answer: Any, task: Task) -> Outcome:
     rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(folder, filter="data")
+        if hasattr(tarfile, "data_filter"):
+            archive.extractall(folder, filter="data")
+        else:  # Python before 3.11.4 knows no filters
+            archive.extractall(folder)
     made: Outcome = outcome
     return made
 

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.float_sum import float_sum
 from halfwise.model.patterns.pieces import piece_of
 from halfwise.model.patterns.view import View
 from halfwise.repair.graph_edit import GraphEdit, is_constant, whole
@@ -58,7 +59,7 @@ def recentred(view: View, node: ir.Node, ranges: Ranges) -> Recentred | None:
     groups: dict[ir.Value, list[_Term]] = {}
     for term in moving:
         groups.setdefault(term.base, []).append(term)
-    lost = [group for group in groups.values() if len(group) > 1 and sum(term.factor for term in group) == 0.0]
+    lost = [group for group in groups.values() if len(group) > 1 and float_sum(term.factor for term in group) == 0.0]
     left = [_together(group) for group in groups.values() if group not in lost]
     gone = [(group[0].outer, group[0].value) for group in lost]
     together = len(constants) > 1
@@ -95,7 +96,7 @@ def _together(group: list[_Term]) -> tuple[float, ir.Value]:
     """One term as it stands; several of the same value by their sum."""
     if len(group) == 1:
         return group[0].outer, group[0].value
-    return sum(term.factor for term in group), group[0].base
+    return float_sum(term.factor for term in group), group[0].base
 
 
 def _terms(view: View, node: ir.Node, factor: float, depth: int, inner: list[ir.Node]) -> list[_Term]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from halfwise.core.float_sum import float_sum
 from halfwise.search.noise import Noise
 
 __all__ = ["Choice", "Ladder", "build_ladder", "least_step", "trim"]
@@ -57,7 +59,7 @@ def build_ladder(
     spent = 0.0
     while (lack := books.next()) is not None:
         added = tuple(sorted(lack, key=lambda n: n.name or ""))
-        spent += sum(cost[n] for n in added)
+        spent += float_sum(cost[n] for n in added)
         for gone in books.take(added):
             left, fatal_left = left - gone.energy, fatal_left - gone.fatal
         steps.append(Choice(added, max(left, 0.0), fatal_left, spent))
@@ -75,7 +77,7 @@ class _Books:
             for node in lack:
                 self._readers.setdefault(node, []).append(index)
         open_ = [(piece, lack) for piece, lack in zip(pieces, self._lacking, strict=True) if lack]
-        self.start = sum(piece.energy for piece, _ in open_), sum(piece.fatal for piece, _ in open_)
+        self.start = float_sum(piece.energy for piece, _ in open_), sum(piece.fatal for piece, _ in open_)
         self._heap = [(_key(pieces[i], lack, cost), i) for i, lack in enumerate(self._lacking) if lack]
         heapq.heapify(self._heap)
 
@@ -130,11 +132,11 @@ def trim(
     for index, piece in enumerate(pieces):
         for node in piece.needs & kept:
             by_node[node].append(index)
-    left = sum(piece.energy for piece, lack in zip(pieces, missing, strict=True) if lack)
+    left = float_sum(piece.energy for piece, lack in zip(pieces, missing, strict=True) if lack)
 
     def loss(node: ir.Node) -> float:
         returning = [pieces[i] for i in by_node[node] if missing[i] == 0]
-        return float("inf") if any(p.fatal for p in returning) else sum(p.energy for p in returning)
+        return float("inf") if any(p.fatal for p in returning) else float_sum(p.energy for p in returning)
 
     heap = [(loss(node) / cost[node], node.name or "", node) for node in kept]
     heapq.heapify(heap)
@@ -156,5 +158,5 @@ def trim(
 
 
 def _key(piece: Noise, lack: set[ir.Node], cost: Mapping[ir.Node, float]) -> tuple[int, float]:
-    price = sum(cost[node] for node in lack)
+    price = math.fsum(cost[node] for node in lack)
     return (0 if piece.fatal else 1, -piece.energy / price if not piece.fatal else price)

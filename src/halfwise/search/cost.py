@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from halfwise.core.float_sum import float_sum
 from halfwise.model.families import RECURRENT
 from halfwise.precision.sites import Site, Sites
 
@@ -22,7 +23,7 @@ def node_costs(sites: Sites, sizes: Mapping[ir.Value, int]) -> dict[ir.Node, flo
     A short FP32 stretch of pointwise steps stays one kernel and is nearly free; an FP32 matrix product is not.
     """
     work = {site.node: flops(site, sizes) for site in sites.all}
-    average = sum(work.values()) / max(len(work), 1)
+    average = float_sum(work.values()) / max(len(work), 1)
     return {
         site.node: MOVE_COST
         if site.moves

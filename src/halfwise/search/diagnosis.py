@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from halfwise.core.counting import Counts
+from halfwise.core.float_sum import float_sum
 from halfwise.precision.sites import Sites
 from halfwise.search.attempt import Attempt
 from halfwise.search.noise import Noise
@@ -46,7 +47,7 @@ def diagnose(sites: Sites, pieces: Sequence[Noise], ranges: Mapping[str, Counts]
         energies[maker] = energies.get(maker, 0.0) + piece.energy
         if piece.fatal:
             breaking.add(maker)
-    total = sum(energies.values())
+    total = float_sum(energies.values())
     shares = {name: energy / total for name, energy in energies.items()} if total > 0 else {}
     return Diagnosis(sites, shares, frozenset(breaking), ranges)
 

@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.float_sum import float_sum
 from halfwise.core.wording import counted
 from halfwise.model.inputs.feed import Feed
 from halfwise.search.judge import Judge, Measured, unseen_bound
@@ -150,12 +151,12 @@ class Exchange:
     def _runs(self, seen: Sequence[Measured]) -> list[Run]:
         """Every set that was run, told as if on all inputs: each is as hard for it as for the set that stands."""
         squared = {feed.id: max(each.ratio, LEAST) ** 2 for feed, each in zip(self.feeds, seen, strict=True)}
-        usual = sum(squared.values()) / len(squared)
+        usual = float_sum(squared.values()) / len(squared)
         found: dict[Nodes, list[float]] = {}
         for (keep, feed), ratio in self.search.judge.memory.ratios.items():
             if feed in squared and math.isfinite(ratio):
                 found.setdefault(keep, []).append(ratio**2 * usual / squared[feed])
-        return [Run(keep, sum(each) / len(each), len(each)) for keep, each in found.items()]
+        return [Run(keep, float_sum(each) / len(each), len(each)) for keep, each in found.items()]
 
     def _index(self, node: ir.Node) -> int:
         return self.search.sites.of[node].index

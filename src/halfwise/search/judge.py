@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.errors import MissingBackend
 from halfwise.core.evaluation import Evaluation, SampleError, evaluate, float_outputs, sample_error
+from halfwise.core.float_sum import float_sum
 from halfwise.core.metrics import Metrics, OutputMetric, worst, worst_seen
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
@@ -121,7 +122,7 @@ def unseen_bound(seen: Sequence[Measured], inputs: int = 0) -> float:
 def chance(seen: Sequence[Measured]) -> float:
     """The share of other inputs whose choices change too much, over what a promise bears."""
     chances = [each for found in seen for each in found.chances]
-    return sum(chances) / max(len(chances), 1)
+    return float_sum(chances) / max(len(chances), 1)
 
 
 def worst_of(seen: Sequence[Measured]) -> Measured:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.core.errors import InputError
+from halfwise.core.float_sum import float_sum
 from halfwise.core.formats import round_to
 from halfwise.emulation.branches import branch_taken, is_walked
 from halfwise.model.ops import CLOSED
@@ -168,7 +169,7 @@ class NodeAdjoint:
         step = self._step(value, self._moved(value, rounding.error))
         shape = rounding.error.shape
         left = [rounding.energy_of(unbroadcast(each[None] * step, shape)) for each in self.local.gradient()]
-        return sum(left) / len(left)
+        return float_sum(left) / len(left)
 
     def _by_channel(self, value: ir.Value, array: Array, axis: int) -> float:
         """The squared error of another weight: what it moves is summed over each channel."""
@@ -254,7 +255,7 @@ class NodeAdjoint:
         fmt = self.known.sites.fmt
         known = [(Rounding.to(array, fmt), gradient) for array, gradient in self.local.inside]
         left = [rounding.energy(finite(gradient)) for rounding, gradient in known if rounding is not None]
-        self.into.add_weights(self.node, sum(left))
+        self.into.add_weights(self.node, float_sum(left))
         if any(not np.isfinite(round_to(array, fmt)).all() for array, _ in self.local.inside):
             narrow = Assignment(self.known.sites, {self.node: fmt})
             for value, changed in self.stepper.run(self.node, narrow, self.known.store).items():

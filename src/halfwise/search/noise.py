@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from halfwise.core.float_sum import float_sum
 from halfwise.model.bodies import bodies_of
 from halfwise.model.ops import CLOSED
 from halfwise.precision.sites import Sites
@@ -94,7 +95,7 @@ class _Sharing:
 
     def _handed_on(self, node: ir.Node, sources: dict[ir.Value, float]) -> dict[Nodes, float]:
         """The origins of what is handed on: those of each source, by what its rounding leaves."""
-        whole = sum(sources.values())
+        whole = float_sum(sources.values())
         merged: dict[Nodes, float] = {}
         for value, energy in sources.items():
             part = energy / whole if whole > 0 else 1 / len(sources)

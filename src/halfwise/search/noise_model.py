@@ -11,6 +11,7 @@ from functools import partial
 import onnx_ir as ir
 
 from halfwise.core.errors import InputError
+from halfwise.core.float_sum import float_sum
 from halfwise.core.tolerance import Tolerance
 from halfwise.precision.sites import Sites
 from halfwise.search.choose import Ladder, build_ladder
@@ -43,7 +44,7 @@ class NoiseModel:
 
     def left(self, keep: frozenset[ir.Node]) -> float:
         """The squared error that stays with these nodes in FP32."""
-        return sum(piece.energy for piece in self.pieces if not piece.needs <= keep)
+        return float_sum(piece.energy for piece in self.pieces if not piece.needs <= keep)
 
     def ladder(self, start: frozenset[ir.Node] = frozenset()) -> Ladder:
         """Of what is to be kept beside `start`."""
@@ -61,7 +62,7 @@ class NoiseModel:
 def cost_of(keep: frozenset[ir.Node], noise: NoiseModel | None) -> float:
     """What keeping these nodes costs; before the noise was measured, by their number."""
     known: Mapping[ir.Node, float] = noise.cost if noise is not None else {}
-    return sum(known.get(node, 1.0) for node in keep)
+    return math.fsum(known.get(node, 1.0) for node in keep)
 
 
 def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None], walks: Walks = CLOSE) -> NoiseModel:
@@ -222,7 +223,7 @@ def _overflows_decide(sets: Sets, measured: Sensitivity) -> bool:
     it need not be ranked closely then."""
     pieces = noise_pieces(sets.sites, measured)
     fatal = frozenset(node for piece in pieces if piece.fatal for node in piece.needs)
-    left = sum(piece.energy for piece in pieces if not piece.needs <= fatal)
+    left = float_sum(piece.energy for piece in pieces if not piece.needs <= fatal)
     allowed = min(relative_bounds(sets.sites, sets.judge.question.tolerance).values(), default=0.0)
     return bool(fatal) and math.sqrt(left) <= FAR * allowed
 

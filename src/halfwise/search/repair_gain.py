@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from halfwise.core.float_sum import float_sum
 from halfwise.precision.sites import Sites
 from halfwise.search.attempt import Attempt, RepairSet
 from halfwise.search.nearby import around
@@ -26,8 +27,8 @@ def least_left(base: Attempt, repairs: RepairSet) -> float:
     away = _away(base, noise, repairs)
     if noise.fatal:
         return math.inf if any(piece.fatal for piece in away) else 0.0
-    all_of_it = sum(piece.energy for piece in noise.pieces)
-    return math.sqrt(sum(piece.energy for piece in away) / all_of_it) if all_of_it > 0 else 0.0
+    all_of_it = float_sum(piece.energy for piece in noise.pieces)
+    return math.sqrt(float_sum(piece.energy for piece in away) / all_of_it) if all_of_it > 0 else 0.0
 
 
 def cost_left(base: Attempt, repairs: RepairSet) -> float:

@@ -11,6 +11,7 @@ from functools import partial
 import onnx_ir as ir
 
 from halfwise.core.errors import InputError
+from halfwise.core.float_sum import float_sum
 from halfwise.core.formats import Format
 from halfwise.emulation.stepper import Stepper
 from halfwise.precision.assignment import Assignment
@@ -215,7 +216,7 @@ class Sets:
         return [node for node in nodes if node.graph is self.sites.model.graph]
 
     def _a_walk(self, nodes: Sequence[ir.Node]) -> float:
-        return 1 + sum(1 - self.sites.of[node].index / len(self.sites.all) for node in nodes)
+        return 1 + float_sum(1 - self.sites.of[node].index / len(self.sites.all) for node in nodes)
 
     def _remember(self, keep: frozenset[ir.Node], index: int, ratio: float) -> float:
         self.judge.memory.ratios[keep | self.must, self.judge.ids[index]] = ratio

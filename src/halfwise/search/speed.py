@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from halfwise.core.float_sum import float_sum
 from halfwise.core.formats import Format
 from halfwise.emulation.latency import Latency, Shapes, latency_of
 from halfwise.emulation.timing.law import Law
@@ -46,7 +47,7 @@ class TimeTable:
     launch: float
 
     def microseconds(self, keep: frozenset[ir.Node]) -> float:
-        total = sum(wide if node in keep else narrow for node, (narrow, wide) in self.nodes.items())
+        total = float_sum(wide if node in keep else narrow for node, (narrow, wide) in self.nodes.items())
         for maker, readers, cast in self.tensors:
             made = maker is None or maker in keep
             total += cast * any((reader is None or reader in keep) is not made for reader in readers)

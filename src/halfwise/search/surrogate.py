@@ -6,6 +6,7 @@ How far the model is off, as the logarithm of the squared error, is interpolated
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -14,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.float_sum import float_sum
 from halfwise.search.noise_model import NoiseModel
 
 __all__ = ["Run", "Surrogate"]
@@ -52,7 +54,7 @@ class Surrogate:
         self.nodes = tuple(nodes)
         place = {node: index for index, node in enumerate(self.nodes)}
         pieces = [piece for piece in noise.pieces if not piece.fatal]
-        floor = FLOOR * sum(piece.energy for piece in pieces) / max(len(pieces), 1)
+        floor = FLOOR * float_sum(piece.energy for piece in pieces) / max(len(pieces), 1)
         usable = [run for run in runs if 0.0 < run.squared < np.inf]
         squared = np.array([run.squared for run in usable])
         stays = np.array(
@@ -103,7 +105,7 @@ class Surrogate:
         return found
 
     def _weigh(self, nodes: Nodes) -> float:
-        return sum(self._weight.get(node, LEAST_WEIGHT) for node in nodes)
+        return math.fsum(self._weight.get(node, LEAST_WEIGHT) for node in nodes)
 
 
 def _fading(apart: Array) -> Array:

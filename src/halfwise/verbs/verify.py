@@ -14,7 +14,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from halfwise.backends import Backend, BackendOptions, BackendRecord, backend_named
+from halfwise.backends import Backend, BackendOptions, BackendRecord
+from halfwise.backends.named import installed_backend
 from halfwise.backends.runner import BackendAnswers, BackendModel
 from halfwise.backends.saved_files import holds_outputs
 from halfwise.core.answers import suspects
@@ -341,7 +342,7 @@ def _runner(
 
 
 def _on_backend(source: Runnable, backend: str | Backend, options: BackendOptions | None) -> BackendModel:
-    return BackendModel.of(source, backend_named(backend, options) if isinstance(backend, str) else backend)
+    return BackendModel.of(source, installed_backend(backend, options) if isinstance(backend, str) else backend)
 
 
 def _models(runners: Sequence[Runner | BackendModel]) -> list[Model]:

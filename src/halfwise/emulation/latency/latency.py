@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from halfwise.core.float_sum import float_sum
 from halfwise.core.formats import Format
 from halfwise.emulation.latency.kernels import Kernel, Shapes, kernels_of
 from halfwise.emulation.timing.law import Law
@@ -25,7 +26,7 @@ class Latency:
 
     @cached_property
     def milliseconds(self) -> float:
-        return sum(each for _, each in self.kernels) / 1e3
+        return float_sum(each for _, each in self.kernels) / 1e3
 
     @cached_property
     def by_node(self) -> Mapping[str, float]:

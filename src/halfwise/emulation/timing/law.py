@@ -15,6 +15,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
+from halfwise.core.float_sum import float_sum
 from halfwise.emulation.timing.gpus import Peak
 from halfwise.emulation.timing.operation import Operation, Work, work_of
 from halfwise.emulation.timing.record import Precision, TimeRecord
@@ -77,7 +78,7 @@ class Law:
             return at
         near = sorted((_apart(work.features, features), ratio) for features, ratio in likes)[:_NEAREST]
         weights = [1.0 / (_SOFTENS + distance) for distance, _ in near]
-        told = sum(weight * ratio for weight, (_, ratio) in zip(weights, near, strict=True)) / sum(weights)
+        told = float_sum(weight * ratio for weight, (_, ratio) in zip(weights, near, strict=True)) / float_sum(weights)
         return at * math.exp(told)
 
     def _likes(self, work: Work, op: str, precision: Precision) -> Sequence[tuple[tuple[float, ...], float]]:
@@ -136,4 +137,4 @@ def _moved(operation: Operation, work: Work, precision: Precision) -> float:
 
 
 def _apart(a: Sequence[float], b: Sequence[float]) -> float:
-    return sum((x - y) ** 2 for x, y in zip(a, b, strict=False))
+    return float_sum((x - y) ** 2 for x, y in zip(a, b, strict=False))

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from halfwise.core.contents import pieces
+from halfwise.core.float_sum import float_sum
 from halfwise.core.metrics import is_float
 from halfwise.core.output_kinds import NO_AXIS, Floor, OutputKind, Part, Reading
 from halfwise.model.model import Model
@@ -134,7 +135,7 @@ def _floor(arrays: Sequence[Array], *, probability: bool) -> Floor:
 def _size(arrays: Sequence[Array]) -> float:
     """The root mean square over all samples, each counted alike."""
     squares = [_mean_square(array) for array in arrays]
-    return math.sqrt(sum(squares) / len(squares)) if squares else 0.0
+    return math.sqrt(float_sum(squares) / len(squares)) if squares else 0.0
 
 
 def _mean_square(array: Array) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from halfwise.core.float_sum import float_sum
 from halfwise.precision.plan import PlannedNode
 from halfwise.report.html.embed import digits
 from halfwise.report.html.graph import STATES, state_of
@@ -105,8 +106,8 @@ def along(
             )
             for name in worst
         )
-        out = sum(share for name, share in shares.items() if states[name] in ("fp32", "bf16", "repaired"))
-        return View(output, tuple(parts), sum(shares[name] for name in worst), out)
+        out = float_sum(share for name, share in shares.items() if states[name] in ("fp32", "bf16", "repaired"))
+        return View(output, tuple(parts), float_sum(shares[name] for name in worst), out)
 
     drawn = [
         [[known[name].index, digits(share)] for name, share in shares.items() if share >= _DRAWN_OF_ONE]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from halfwise.core.float_sum import float_sum
 from halfwise.core.formats import Format
 from halfwise.core.wording import counted
 from halfwise.report.numbers import number
@@ -92,7 +93,7 @@ def _cost_of_plan(result: FixResult) -> tuple[int, float]:
         if (name := value.name or "") in result.measured.ranges
     }
     costs = node_costs(result.sites, sizes)
-    return len(kept), sum(costs[site.node] for site in result.sites.all if site.name in kept)
+    return len(kept), float_sum(costs[site.node] for site in result.sites.all if site.name in kept)
 
 
 def _point(nodes: int, cost: float, ratio: float, x: float, y: float) -> CurvePoint:

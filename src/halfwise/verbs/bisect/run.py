@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import onnx
 
-from halfwise.backends import Backend, BackendOptions, backend_named
+from halfwise.backends import Backend, BackendOptions
+from halfwise.backends.named import installed_backend
 from halfwise.backends.saved import SavedBackend
 from halfwise.core.errors import InputError
 from halfwise.core.held_folder import held
@@ -62,7 +63,7 @@ def bisect(
     tolerance, metric = with_measure(tolerance, metric)
     if backend is None and check is None:
         raise InputError("bisect needs --backend, which runs the model, or --check, a command that judges it")
-    runner = backend_named(backend, options) if isinstance(backend, str) else backend
+    runner = installed_backend(backend, options) if isinstance(backend, str) else backend
     if isinstance(runner, SavedBackend):
         raise InputError(f"{runner.name}: saved outputs are of one model; bisect has to build others")
     checker = Checker(check) if check is not None else None

@@ -10,6 +10,7 @@ from typing import Any
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.float_sum import float_sum
 from halfwise.core.output_kinds import OutputKind
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.stepper import Stepper
@@ -48,7 +49,7 @@ def find_culprits(
     shares = diagnose(sites, noise_pieces(sites, seen), {}).shares
     ranked = [(name, float(part)) for name, part in Counter(shares).most_common(_NAMED) if part >= _SHARE]
     module, most = _module(shares)
-    return Culprits(tuple(name for name, _ in ranked), sum(part for _, part in ranked), module, most)
+    return Culprits(tuple(name for name, _ in ranked), float_sum(part for _, part in ranked), module, most)
 
 
 def _breaking(sites: Sites, seen: Sensitivity) -> list[str]:

@@ -16,6 +16,7 @@ from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.files.identify import Identified
 from halfwise.core.files.kinds import FileKind
 from halfwise.core.finding import Finding, Where
+from halfwise.core.float_sum import float_sum
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.wording import counted
 from halfwise.emulation.open_sizes import sizes_that_run
@@ -154,7 +155,7 @@ def _compared(
 
 
 def _misfit(errors: Sequence[_Compared]) -> float:
-    return sum(min(each.error, 1.0) for each in errors)
+    return float_sum(min(each.error, 1.0) for each in errors)
 
 
 def _fed(model: Model) -> frozenset[str]:

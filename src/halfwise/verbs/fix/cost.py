@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from halfwise.core.float_sum import float_sum
 from halfwise.core.formats import Format
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Decision
@@ -70,14 +71,14 @@ def cost_of(runs: float, seconds: float, casts: int, arithmetic: Arithmetic) -> 
 def arithmetic_of(decision: Decision, statistics: TensorStatistics, built: Collection[str]) -> Arithmetic:
     """`built`: the nodes that the compiler needs in FP32."""
     work = {site: flops(site, statistics.sizes) for site in decision.sites.all}
-    total = sum(work.values()) or 1.0
+    total = float_sum(work.values()) or 1.0
     kept = {s: each for s, each in work.items() if s.free and decision.formats.get(s.node) is Format.FP32}
     pinned = {site: each for site, each in work.items() if not site.free}
     needed = {site: each for site, each in kept.items() if site.name in built}
     most_built = max(needed, key=lambda site: needed[site], default=None)
     most = max(pinned, key=lambda site: pinned[site], default=None)
     wide = _types({**kept, **pinned})
-    shares = [sum(each.values()) / total for each in (kept, needed, pinned)]
+    shares = [float_sum(each.values()) / total for each in (kept, needed, pinned)]
     return Arithmetic(shares[0], shares[1], most_built, shares[2], most, wide)
 
 
@@ -90,7 +91,7 @@ def _types(work: Mapping[Site, float]) -> tuple[str, ...]:
     done: dict[str, float] = defaultdict(float)
     for site, each in work.items():
         done["FP64" if computes_double(site.node) else "FP32" if site.has_fp32 else "integers"] += each
-    least = LITTLE * sum(done.values())
+    least = LITTLE * float_sum(done.values())
     return tuple(name for name in sorted(done, key=lambda name: -done[name]) if done[name] > least) or ("FP32",)
 
 

@@ -15,6 +15,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.summary import Summary
 from halfwise.core.wording import counted
 from halfwise.verbs.torch.document import BindingProblem, BindingsDocument
+from halfwise.verbs.torch.held import NAMES_UNCOUNTED, ONE_HOLDER, holders, named, references
 from halfwise.verbs.torch.memory import Memory, memory_of
 from halfwise.verbs.torch.slots import Slot, slots_of
 
@@ -81,7 +82,9 @@ def check_bindings(
     get_binding_* of before 8.5), the inspector's JSON, or the ONNX model. Outputs need not be there. `device` says
     where an ONNX model's tensors have to lie, such as "cuda:0"; an engine's lie on one CUDA device.
     """
-    passing = sys.getrefcount(bindings) <= _references({})
+    passing = sys.getrefcount(bindings) <= references({})
+    if passing and NAMES_UNCOUNTED:
+        passing = not named(bindings, sys._getframe(1))
     slots = slots_of(engine)
     given = _by_name(bindings, slots)
     problems = list(_names(given, slots))
@@ -98,7 +101,7 @@ def check_bindings(
             problems.append(_error(slot.name, "kind", said, "hand over a contiguous tensor"))
             continue
         problems += _one(slot, memory, tensor, dims, device)
-        if passing and slot.place == "cuda" and memory.kind == "tensor" and _holders(given, slot.name) <= _ONE_HOLDER:
+        if passing and slot.place == "cuda" and memory.kind == "tensor" and holders(given, slot.name) <= ONE_HOLDER:
             problems.append(_temporary(slot.name))
         memories[slot.name] = slot, memory
         if memory.kind != "address" and not memory.trouble:
@@ -178,28 +181,6 @@ def _temporary(name: str) -> BindingProblem:
         "the engine has run",
         "keep it in a variable until the stream is synchronised",
     )
-
-
-def _references(bindings: object) -> int:
-    """How many references a function sees of a temporary that it is given; versions of Python differ in that."""
-    return sys.getrefcount(bindings)
-
-
-def _holders(given: Mapping[str, Any], name: str) -> int:
-    return sys.getrefcount(given[name])
-
-
-def _one_holder() -> int:
-    """What `_holders` says of a thing in the user's bindings and our copy of them, that a local variable names."""
-    bindings = {"": object()}
-    ours = dict(bindings)
-    thing = ours[""]
-    count = _holders(ours, "")
-    del thing
-    return count
-
-
-_ONE_HOLDER = _one_holder()
 
 
 def _type(slot: Slot, memory: Memory, tensor: Any) -> Iterator[BindingProblem]:
