@@ -104,10 +104,30 @@ def test_single_numbers_and_scales_that_are_refused_are_stored_as_floats(number:
     assert np.array_equal(stored.const_value.numpy(), wanted)
 
 
+def casts(kind: int) -> onnx.ModelProto:
+    """As an exporter writes what torchao quantised: a cast of 8-bit floats, times the scales."""
+    numbers = np.random.default_rng(3).standard_normal((16, 16)).astype(np.float32)
+    held = [onnx.helper.make_tensor("w", kind, [16, 16], numbers.ravel().tolist())]
+    held.append(weight("s", np.geomspace(0.01, 0.1, 16).astype(np.float32)))
+    nodes = [node("Cast", "w", "c", to=TensorProto.FLOAT), node("Mul", "c s", "v"), node("MatMul", "x v", "y")]
+    return model(nodes, [value("x", shape=(4, 16))], [value("y", shape=(4, 16))], held, opset=21, ir_version=10)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2])
+def test_casts_of_8_bit_floats_are_stored_as_floats(kind: int) -> None:
+    given = load(casts(kind))
+    told, notes = read_by(RTX, given)
+    assert [each.op_type for each in told.nodes] == ["Mul", "MatMul"]
+    assert only(notes, NoteKind.QUANTISED_STORED).values["node"] == "n_c"
+    assert np.array_equal(answers(told), answers(given))
+    assert read_by(Target.parse("onnx"), given) == (given, ())
+
+
 @needs_rtx
-@pytest.mark.parametrize("name", ["bytes about 128", "short"])
+@pytest.mark.parametrize("name", ["bytes about 128", "short", "a cast"])
 def test_what_is_stored_as_floats_is_built(name: str) -> None:
     """NVIDIA's compiler refuses it as given."""
-    result = fix(UNREAD[name], [{"x": X}, {"x": X[::-1].copy()}], target="rtx-1.7")
+    given = casts(TensorProto.FLOAT8E4M3FN) if name == "a cast" else UNREAD[name]
+    result = fix(given, [{"x": X}, {"x": X[::-1].copy()}], target="rtx-1.7")
     assert result.met
     assert NoteKind.COMPILED_ALL_NARROW in kinds(result.notes)

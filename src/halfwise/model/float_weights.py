@@ -1,4 +1,4 @@
-"""Quantised weights that TensorRT does not dequantise, as floats: INT32, UINT8, zero points, single numbers."""
+"""Quantised weights that TensorRT does not dequantise, as floats: INT32, UINT8, zero points, single numbers, casts."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def with_float_weights(model: Model, types: Collection[str] | None, negative: Co
     """The same numbers, bit by bit, without the nodes that made them. `types`: of quantised tensors that are read, by
     ONNX's name; None: all. `negative`: of these the ones whose scales may be below 0. Weights stay where others than
     they keep the target from reading the model anyway."""
-    held = [node for node in model.graph if _held(node)]
-    always = [node for node in held if _refused(node, negative)]
+    held = [node for node in model.graph if _held(node) or _widens(node)]
+    always = [node for node in held if not _widens(node) and _refused(node, negative)]
     unread = [node for node in model.nodes if node not in always and not _reads(node, types)]
     size = sum(math.prod(_of(node, 0).shape.numpy()) for node in unread if node in held)
     if not all(node in held for node in unread) or size > _MOST:
@@ -65,6 +65,8 @@ def first_unread(model: Model, types: Collection[str]) -> ir.Node | None:
 
 def _reads(node: ir.Node, types: Collection[str] | None) -> bool:
     """Whether TensorRT reads what the node quantises or dequantises, as far as its own types tell."""
+    if types is not None and _widens(node):
+        return False
     if types is None or node.op_type not in QUANTISERS or node.domain:
         return True
     values = node.outputs if node.op_type == "QuantizeLinear" else node.inputs
@@ -74,6 +76,15 @@ def _reads(node: ir.Node, types: Collection[str] | None) -> bool:
     if kind.name == _NOT_HELD and values[0] is not None and values[0].is_initializer():
         return False
     return kind.name in (*types, _BIASES) and not _off_zero(node)
+
+
+def _widens(node: ir.Node) -> bool:
+    """Whether it is a cast of a weight of 8-bit floats, which TensorRT lets nothing read but DequantizeLinear."""
+    value, output = node.inputs[0] if node.inputs else None, node.outputs[0]
+    if node.op_type != "Cast" or node.domain or value is None or value.const_value is None:
+        return False
+    eighth = value.dtype is not None and value.dtype.name.startswith("FLOAT8")
+    return eighth and value.is_initializer() and output.dtype is ir.DataType.FLOAT and not output.is_graph_output()
 
 
 def _held(node: ir.Node) -> bool:
@@ -113,6 +124,8 @@ def _constant(value: ir.Value) -> NDArray[np.float32]:
 def _dequantised(node: ir.Node) -> NDArray[np.float32]:
     """One scale for all of it, one for each place along an axis, or one for each block along it."""
     numbers = _constant(_of(node, 0))
+    if _widens(node):
+        return numbers
     axis, block = node.attributes.get_int("axis", 1), node.attributes.get_int("block_size", 0)
 
     def spread(values: NDArray[np.float32]) -> NDArray[np.float32]:
