@@ -83,6 +83,12 @@ def test_what_ends_with_a_command_is_done_but_no_object_is_freed() -> None:
     assert (done.returncode, done.stdout) == (3, "answer\nput away\n")
 
 
+def test_whoever_waits_for_the_end_of_a_process_gets_it() -> None:
+    code = f"import atexit; atexit.register(print, 'measured'); {START.strip()}\nsupervised(lambda: print('answer'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "answer\nmeasured\n")
+
+
 # -- death ------------------------------------------------------------------------------------------------------------
 
 DIES = "signal.signal(signal.SIGSEGV, signal.SIG_DFL); os.kill(os.getpid(), signal.SIGSEGV)"

@@ -26,10 +26,11 @@ def _axe() -> Path:
 
 
 AXE = _axe()
+# A page that is not painted is given no frames.
 SCROLL = """async () => {
   for (let y = 0; y < document.documentElement.scrollHeight; y += 500) {
     scrollTo({ top: y, behavior: "instant" });
-    await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
+    await new Promise((done) => { setTimeout(done, 250); requestAnimationFrame(() => setTimeout(done, 0)); });
   }
 }"""
 QUIET = (

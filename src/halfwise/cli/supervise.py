@@ -79,7 +79,8 @@ def _interrupted(*, told: bool) -> None:
 
 def _lived(command_line: Callable[[], None], end: mmap.mmap) -> None:
     """The code is noted: code of the user's may end the process with another before it, or after it."""
-    atexit.register(_leave, end)  # first here is last there
+    if not atexit._ncallbacks():  # else somebody waits for the end, as what measures coverage; first here is last there
+        atexit.register(_leave, end)
     code: Any = 2
     try:
         command_line()
