@@ -163,9 +163,9 @@ def harmful_overflows(
 
     What inputs lose that are handed over in FP16 is no matter of nodes.
     """
-    beside = list[Store]()
-    walks = [_Walk(stepper, sites, io, room or Headroom(), kept) for _ in feeds]
-    runs = [walk.run(feed, among, beside) for walk, feed in zip(walks, feeds, strict=True)]
+    walks, beside = [_Walk(stepper, sites, io, room or Headroom(), kept) for _ in feeds], list[Store]()
+    stores = [Store(stepper.emulator, walk.fp32, feed, beside) for walk, feed in zip(walks, feeds, strict=True)]
+    runs = [walk.run(store, among, beside) for walk, store in zip(walks, stores, strict=True)]
     executed = np.zeros(len(feeds))
     for each in zip_longest(*runs, fillvalue=0.0):
         executed += each
@@ -208,9 +208,9 @@ class _Walk:
         with suppress(InputError):
             yield from self.stepper.walk(store)
 
-    def run(self, feed: Mapping[str, Array], among: frozenset[ir.Value] | None, beside: list[Store]) -> Iterator[float]:
+    def run(self, store: Store, among: frozenset[ir.Value] | None, beside: list[Store]) -> Iterator[float]:
         """Node by node: how many nodes each step ran."""
-        store, last = Store(self.stepper.emulator, self.fp32, feed, beside), self._last(among)
+        last = self._last(among)
         for value in self.sites.model.graph.inputs if self.io is Format.FP32 else ():
             if value in store:
                 self._meet(value, store.read(value, None))
