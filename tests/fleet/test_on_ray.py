@@ -16,7 +16,7 @@ import pytest
 from halfwise.core.errors import MissingBackend
 from halfwise.fleet.helped import _answered_there
 from halfwise.fleet.jobs import Job
-from halfwise.fleet.on_ray import OnRay
+from halfwise.fleet.on_ray import OnRay, _stays
 from halfwise.fleet.run import FleetRun, Watcher, run_fleet
 from halfwise.fleet.settings import read_settings
 from halfwise.fleet.sources import sources_of
@@ -122,13 +122,29 @@ def test_a_cluster_gives_the_same_results_and_files(
     assert on_ray(Path("fleet.toml")).reused == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "stays"),
+    [
+        ("out/answer.json", tarfile.REGTYPE, True),
+        (".", tarfile.DIRTYPE, True),
+        ("../answer.json", tarfile.REGTYPE, False),
+        ("/tmp/answer.json", tarfile.REGTYPE, False),
+        ("answer.json", tarfile.SYMTYPE, False),
+    ],
+)
+def test_what_leaves_the_folder_is_not_unpacked_there(name: str, kind: bytes, stays: bool) -> None:
+    member = tarfile.TarInfo(name)
+    member.type = kind
+    assert _stays(member) == stays
+
+
 def test_files_come_back_where_python_knows_no_filters(
     tmp_path: Path, ray: Ray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As before Python 3.11.4."""
     now = tarfile.TarFile.extractall
     monkeypatch.delattr(tarfile, "data_filter", raising=False)
-    monkeypatch.setattr(tarfile.TarFile, "extractall", lambda archive, path: now(archive, path))
+    monkeypatch.setattr(tarfile.TarFile, "extractall", lambda archive, path, members: now(archive, path, members))
     assert on_ray(fleet(tmp_path, {"a": {"fp32": 2}})).good
     assert list((tmp_path / "fleet-results").rglob("answer.json"))
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -186,9 +186,15 @@ def _outcome(ray: Any, answer: Any, task: Task) -> Outcome:
         if hasattr(tarfile, "data_filter"):
             archive.extractall(folder, filter="data")
         else:  # Python before 3.11.4 knows no filters
-            archive.extractall(folder)
+            archive.extractall(folder, members=list(filter(_stays, archive)))
     made: Outcome = outcome
     return made
+
+
+def _stays(member: tarfile.TarInfo) -> bool:
+    """Whether it is a file or a folder in the folder that it is unpacked to."""
+    path = PurePosixPath(member.name)
+    return (member.isfile() or member.isdir()) and not path.is_absolute() and ".." not in path.parts
 
 
 # -- at a node of the cluster -----------------------------------------------------------------------------------------
