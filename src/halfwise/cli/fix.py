@@ -184,10 +184,13 @@ def command(
     from halfwise.report.files import check_writable, write
 
     check_writable(markdown, reads=[model, plan, reference, layers])
+    from halfwise.backends import as_written
+    from halfwise.core.child.kept import copied
     from halfwise.report.html.fix_report import with_report
     from halfwise.verbs.fix.fix import JOURNAL, fix
     from halfwise.verbs.fix.results_folder import WALKS
 
+    copied(as_written.__name__)  # it runs the written model; of a process that shows progress there is no copy
     result = None
     try:
         with progress(f"fix {model.name}") as shown:

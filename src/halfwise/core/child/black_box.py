@@ -15,7 +15,7 @@ from pathlib import Path
 
 from halfwise.core.errors import InputError
 
-__all__ = ["BlackBox", "Fatal", "attach", "attached", "guarded", "native_call"]
+__all__ = ["BlackBox", "Fatal", "attach", "attached", "detach", "guarded", "native_call"]
 
 _SIZE = 1024
 _MOST_REFUSED = 8  # calls in one command
@@ -75,6 +75,11 @@ _boxes: list[BlackBox] = []  # of this process: one, where it is supervised
 def attach(box: BlackBox) -> None:
     """From now on this process writes to it."""
     _boxes[:] = [box]
+
+
+def detach() -> None:
+    """This process writes to none any more."""
+    _boxes.clear()
 
 
 def attached() -> bool:

@@ -6,20 +6,25 @@ import gc
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from halfwise.core.child.allowance import Allowance
+from halfwise.core.child.black_box import detach
 from halfwise.core.freed_memory import own_bytes
 
 __all__ = ["Copy", "copy", "ruled_out"]
 
 _MOST_OWN_BYTES = 1 << 29  # what this process holds: the child would keep it from the system after it is freed here
 _GO = b"1"
+_LOOK_S = 0.02
 _TASKS = Path("/proc/self/task")
 _LEFT_BEHIND = re.compile(r"/dev/(?!shm/|zero)|lib[gi]?omp")  # devices and OpenMP's threads are of no use to a fork
 
@@ -38,8 +43,15 @@ class Copy:
     def poll(self) -> int | None:
         return self._ended(os.WNOHANG)
 
-    def wait(self) -> int:
-        return self._ended(0) or 0
+    def wait(self, timeout: float | None = None) -> int:
+        if timeout is None:
+            return self._ended(0) or 0
+        deadline = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired("a copy", timeout)
+            time.sleep(_LOOK_S)
+        return code
 
     def _ended(self, options: int) -> int | None:
         if not self._codes:
@@ -85,8 +97,11 @@ def copy(life: Callable[[], object], log: Path | None, kept: Collection[int]) ->
 
 
 def ruled_out() -> bool:
-    """Whether there is none for what this process is, whatever its native threads do."""
-    return sys.platform != "linux" or threading.active_count() > 1 or own_bytes() > _MOST_OWN_BYTES
+    """Whether there is none for what this process is, whatever its native threads do. A limit of memory counts what
+    this process holds, too."""
+    if sys.platform != "linux" or Allowance.of_environment().memory:
+        return True
+    return threading.active_count() > 1 or own_bytes() > _MOST_OWN_BYTES
 
 
 def _others() -> int:
@@ -130,6 +145,7 @@ def _live(life: Callable[[], object], log: Path | None, kept: Collection[int], w
 def _leave(log: Path | None, kept: Collection[int]) -> None:
     """What belongs to the parent alone: its terminal, its open files, its handlers, its garbage."""
     os.setsid()
+    detach()  # it tells what the parent does
     gc.freeze()  # what is freed here must not write to a file, or remove one
     sys.settrace(None)
     sys.setprofile(None)

@@ -8,15 +8,17 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from threading import RLock
 from typing import Any
 
 from halfwise.core.child.arrays import Arrays
+from halfwise.core.child.copied import ruled_out
 from halfwise.core.child.forks import Processes, processes
 from halfwise.core.child.serve import Answer
 from halfwise.core.child.worker import Worker
 
-__all__ = ["ask", "forked", "ready"]
+__all__ = ["ask", "copied", "forked", "ready"]
 
 _PRELOAD = ("numpy", "onnxruntime")  # what every request needs
 
@@ -32,9 +34,18 @@ def ask(function: str, data: Mapping[str, Any], arrays: Sequence[Arrays] = (), *
 
 
 def ready(*modules: str) -> None:
-    """Start the child now, so that it has loaded its libraries, and these modules, when it is asked."""
+    """Start the child now, so that it has loaded its libraries, and these modules, when it is asked. Where it may be a
+    copy of this process, this process loads them first."""
+    for each in () if ruled_out() else (*_PRELOAD, *modules):
+        import_module(each)
     with _one_at_a_time:
         _worker(modules)
+
+
+def copied(*modules: str) -> None:
+    """The same, but nothing where it can be no copy."""
+    if not ruled_out():
+        ready(*modules)
 
 
 def forked(preload: tuple[str, ...]) -> Processes:

@@ -3,47 +3,62 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from halfwise.core.child import process
+from halfwise.core.child.copied import copy
+from halfwise.core.opened import check_own
 
 __all__ = ["Lines", "python_command"]
 
 _BEGINS = "from halfwise.core.put_off import tell_libraries; tell_libraries(); "
 
 
+class _Began(NamedTuple):
+    child: process.Child
+    asked: IO[bytes]
+    told: IO[bytes]
+
+
 class Lines:
-    """Started with a thread of its own, which reads all that the child tells."""
+    """Started with a thread of its own, which reads all that the child tells.
+
+    `life` is what the command does with its input and output: a copy of this process does it where that is safe.
+    """
 
     def __init__(
-        self, command: Sequence[str], log_path: Path | None, environment: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        log_path: Path | None,
+        environment: Mapping[str, str] | None = None,
+        life: Callable[[], object] | None = None,
     ) -> None:
         self._told: SimpleQueue[bytes] = SimpleQueue()
-        started: SimpleQueue[subprocess.Popen[bytes] | Exception] = SimpleQueue()
+        began: SimpleQueue[_Began | Exception] = SimpleQueue()
+        copied = None if life is None else _copied(life, log_path)
 
         def live() -> None:
             """On Linux a child ends with the thread that started it, so that thread lives as long as the child."""
             try:
-                child = process.start(command, log_path=log_path, environment=environment, piped=True)
+                found = copied or _started(command, log_path, environment)
             except Exception as error:
-                started.put(error)
+                began.put(error)
                 return
-            started.put(child)
-            assert child.stdout is not None
-            _read(child.stdout, self._told)
+            began.put(found)
+            _read(found.told, self._told)
 
         Thread(target=live, daemon=True).start()
-        child = started.get()
-        if isinstance(child, Exception):
-            raise child
-        self.child = child
+        found = began.get()
+        if isinstance(found, Exception):
+            raise found
+        self.child, self._asked, _ = found
 
     @property
     def alive(self) -> bool:
@@ -51,10 +66,9 @@ class Lines:
 
     def send(self, what: object) -> None:
         """Nothing happens where the child is gone: the next `receive` tells."""
-        assert self.child.stdin is not None
         with suppress(OSError):
-            self.child.stdin.write(f"{json.dumps(what)}\n".encode())
-            self.child.stdin.flush()
+            self._asked.write(f"{json.dumps(what)}\n".encode())
+            self._asked.flush()
 
     def receive(self, timeout: float) -> dict[str, Any] | None:
         """The next event, empty for a line that is none; None where the output is closed. Raises queue.Empty."""
@@ -67,9 +81,8 @@ class Lines:
     def close(self) -> None:
         """The child ends, and its group with it."""
         process.end(self.child)
-        assert self.child.stdin is not None
         with suppress(OSError):
-            self.child.stdin.close()
+            self._asked.close()
 
 
 def python_command(function: str, preload: Sequence[str] = ()) -> list[str]:
@@ -82,6 +95,36 @@ def python_command(function: str, preload: Sequence[str] = ()) -> list[str]:
     code = f"import sys; sys.path[:] = {sys.path!r}; {_BEGINS}from halfwise.core.child.{module} import {name}; "
     code += "".join(f"import {each}; " for each in preload) + f"{name}()"
     return [sys.executable, "-c", code]
+
+
+def _started(command: Sequence[str], log_path: Path | None, environment: Mapping[str, str] | None) -> _Began:
+    child = process.start(command, log_path=log_path, environment=environment, piped=True)
+    assert child.stdin is not None and child.stdout is not None
+    return _Began(child, child.stdin, child.stdout)
+
+
+def _copied(life: Callable[[], object], log_path: Path | None) -> _Began | None:
+    if log_path is not None:
+        check_own(log_path)
+    (asked, ask), (told, tell) = os.pipe(), os.pipe()
+
+    def begun() -> None:
+        for theirs, number in ((asked, 0), (tell, 1)):
+            os.dup2(theirs, number)
+            os.close(theirs)
+        life()
+
+    try:
+        child = copy(begun, log_path, (asked, tell))
+    finally:
+        os.close(asked)
+        os.close(tell)
+    ours = os.fdopen(ask, "wb"), os.fdopen(told, "rb")
+    if child is not None:
+        return _Began(child, *ours)
+    for each in ours:
+        each.close()
+    return None
 
 
 def _read(stream: IO[bytes], lines: SimpleQueue[bytes]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from halfwise.core.child.folders import LOG, ChildFolder
 from halfwise.core.child.idle import Idle
 from halfwise.core.child.lines import Lines, python_command
 from halfwise.core.child.process import Ended
-from halfwise.core.child.serve import Answer
+from halfwise.core.child.serve import Answer, serve
 from halfwise.core.errors import HalfwiseError, MissingBackend, NoRoom
 
 __all__ = ["ChildDied", "ChildFailed", "Worker", "call"]
@@ -50,7 +51,7 @@ class Worker:
     """A child that answers requests, one at a time, until it is closed.
 
     What it prints is appended to `log_path`, if that is given; `environment` is added to the parent's own. `preload`
-    are modules that it imports while nobody waits.
+    are modules that it imports while nobody waits; a process that has loaded them itself is copied where that is safe.
     """
 
     def __init__(
@@ -62,7 +63,9 @@ class Worker:
         self._folder = ChildFolder()
         self._log_path = log_path or self._folder.path / LOG
         try:
-            self._lines = Lines(python_command("serve:serve", preload), self._log_path, environment)
+            loaded = bool(preload) and environment is None and all(each in sys.modules for each in preload)
+            life = serve if loaded else None
+            self._lines = Lines(python_command("serve:serve", preload), self._log_path, environment, life)
         except BaseException:
             self._folder.cleanup()
             raise
@@ -148,7 +151,7 @@ class Worker:
             except subprocess.TimeoutExpired:
                 timed_out = True
         process.end(self._lines.child)
-        ended = Ended(self._lines.child.returncode, time.monotonic() - started, time_limit_s, timed_out, idle)
+        ended = Ended(self._lines.child.wait(), time.monotonic() - started, time_limit_s, timed_out, idle)
         return ChildDied(ended, process.log_tail(self._log_path))
 
 

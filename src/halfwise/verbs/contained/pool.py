@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from halfwise.core.child import process
-from halfwise.core.child.allowance import TIME, Allowance
+from halfwise.core.child.allowance import TIME
 from halfwise.core.child.black_box import BlackBox, attached
 from halfwise.core.child.copied import copy, ruled_out
 from halfwise.core.child.folders import LOG, ChildFolder
@@ -55,10 +55,9 @@ class Worker:
         """A copy of this process where that is safe: then nothing is loaded twice."""
         log = None if os.environ.get("HALFWISE_DEBUG") else self._folder.path / LOG
         words = [preloaded, str(self.owner), str(theirs.fileno()), str(self._call)]
-        if not Allowance.of_environment().memory:  # a limit counts what this process holds, too
-            child = copy(partial(_live, words), log, (theirs.fileno(),))
-            if child is not None:
-                return child
+        child = copy(partial(_live, words), log, (theirs.fileno(),))
+        if child is not None:
+            return child
         code = f"import sys; sys.path[:] = {sys.path!r}; {_BEGINS}"
         return process.start([sys.executable, "-c", code, *words], log_path=log, passed=(theirs.fileno(),))
 
@@ -127,7 +126,7 @@ def begin(preloaded: str) -> None:
     """Start a worker for a call that is about to come, where that is no copy of this process: it loads its libraries
     while this process loads its own."""
     with suppress(HalfwiseError):  # the call tells
-        if contains() and not _idle and (Allowance.of_environment().memory or ruled_out()):
+        if contains() and not _idle and ruled_out():
             _idle.append(_started(preloaded))
 
 
