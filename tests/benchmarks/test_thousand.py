@@ -15,7 +15,7 @@ from benchmarks.thousand.trial import LEVELS, try_graph
 from halfwise.core.output_kinds import Floor, OutputKind, Part, Reading
 from tests.models.build import model, node, value
 
-COUNT = 64
+COUNT = 40
 KINDS = {"onnx node", "onnx simple", "onnx pytorch-operator", "onnx pytorch-converted", "by hand", "opsets",
          "optimised on disk", "quantised", "typed FP16"}  # fmt: skip
 

@@ -19,7 +19,7 @@ from halfwise.core.one_thread import on_one_thread
 from halfwise.verbs.fix.fix import fix
 from tests.models.build import model, node, value, weight
 
-THREADS = (1, 2, 3, 4, 8)
+THREADS = (1, 2, 3, 8)
 MORE = {"fix": [], "trace": [], "bisect": ["--backend", "ort-cpu"], "stages": ["--cut", "e"]}
 
 

@@ -41,7 +41,7 @@ def _any_powers(flow: ScaleFlow) -> Choice:
     return Choice(classes, power.astype(np.int64))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(**_GRAPHS)
 def test_no_power_that_is_free_changes_a_bit(kinds: list[str], seed: int) -> None:
     net, proto = _net(kinds, seed)
@@ -58,7 +58,7 @@ def _with_all_ends(model: Model, ranges: Ranges) -> ScaleFlow:
     return ScaleFlow(model, ranges, channels=given, ends=made)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(**_GRAPHS)
 def test_nor_one_that_is_put_behind_inputs_and_in_front_of_outputs(kinds: list[str], seed: int) -> None:
     """Of tensors inside, too, that are handed out beside the result."""
