@@ -300,13 +300,13 @@ def test_tensors_of_the_page_are_those_that_were_seen() -> None:
 # -- sizes ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_model_of_three_thousand_nodes_makes_a_small_page_quickly(tmp_path: Path) -> None:
+def test_a_model_of_many_nodes_makes_a_small_page_quickly(tmp_path: Path) -> None:
     result = large_result()
-    assert len(result.sites.all) > 2_900
+    assert len(result.sites.all) > 1_450
     started = time.process_time()
     path = write_report(result, tmp_path / "report.html")
-    assert time.process_time() - started < 5  # in seconds of this process; the benchmark states the real figure
-    assert path.stat().st_size < 1_500_000
+    assert time.process_time() - started < 2.5  # in seconds of this process; the benchmark states the real figure
+    assert path.stat().st_size < 750_000
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

@@ -170,8 +170,11 @@ def end(child: Child) -> None:
     if sys.platform == "win32":
         child.kill()
     else:
-        with suppress(ProcessLookupError):
+        try:
             os.killpg(child.pid, signal.SIGKILL)
+        except ProcessLookupError:  # a copy has begun and leads no group yet
+            with suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
     child.wait()
 
 
