@@ -148,7 +148,7 @@ def test_the_error_along_the_model_is_shown_output_by_output(overflow: Tab) -> N
     for _ in range(60):
         page.keyboard.press("ArrowRight")
         shown.append(page.locator("#hover").inner_text())
-    output = choice.locator("option").nth(1).inner_text()
+    output = choice.locator("option").nth(1).text_content()
     most = max(shares_by_output(overflow_result())[output].items(), key=lambda item: item[1])
     told = next(text for text in shown if text.startswith(most[0]))
     assert f"{percent(most[1])} of the error" in told or "breaks in FP16" in told
