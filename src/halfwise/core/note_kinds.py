@@ -48,7 +48,7 @@ class NoteKind(Enum):
     MOST_PINNED = "most-pinned"
     # A model that is typed already
     TYPED_ALREADY = "typed-already"
-    AS_TYPED_MISSES = "as-typed-misses"
+    AS_TYPED_MISSES, AS_TYPED_INVALID = "as-typed-misses", "as-typed-invalid"
     REWRITING_MISSES = "rewriting-misses"
     STORED_WEIGHT = "stored-weight"
     IO_WIDENED = "io-widened"

@@ -29,6 +29,7 @@ _WARNINGS = frozenset(
         NoteKind.SYNTHETIC,
         NoteKind.TYPED_ALREADY,
         NoteKind.AS_TYPED_MISSES,
+        NoteKind.AS_TYPED_INVALID,
         NoteKind.REWRITING_MISSES,
         NoteKind.STORED_WEIGHT,
         NoteKind.OUTPUT_WIDENED,

@@ -12,6 +12,9 @@ INPUTS = {
         "reference. Errors from rounding the weights cannot be seen without the FP32 original."
     ),
     NoteKind.AS_TYPED_MISSES: "The file as it is typed misses the tolerance: {told}.",
+    NoteKind.AS_TYPED_INVALID: (
+        "No runtime loads the file as it is typed: the types at node {subject!r} ({op}) contradict one another."
+    ),
     NoteKind.REWRITING_MISSES: (
         "Written as {subject} reads it, the quantised model differs from its file even in FP32: {told}. Quantise "
         "again, symmetric, or give the model before quantisation."
