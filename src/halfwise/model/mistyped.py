@@ -1,8 +1,9 @@
-"""Files whose types contradict one another, as converters leave behind: no runtime loads them as they are."""
+"""Files whose nodes are typed as ONNX defines none, as converters leave behind: no runtime loads them as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import onnx.defs
@@ -17,8 +18,19 @@ __all__ = ["mistyped"]
 _VARIADIC = onnx.defs.OpSchema.FormalParameterOption.Variadic
 
 
+@dataclass(frozen=True)
+class _Types:
+    """The type parameter of each operand of an operator; empty where several may differ. `stated`: those that are FP32
+    only, as of DynamicQuantizeLinear."""
+
+    read: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+    stated: Mapping[str, ir.DataType] = field(default_factory=dict)
+
+
 def mistyped(model: Model) -> ir.Node | None:
-    """The first node whose float operands have to be of one type and are not, or that makes another than is declared.
+    """The first node with float operands of several types that have to be one, of a type that it does not take, or that
+    makes another than is declared.
 
     Of a model as its file has it. A quantiser's scale is no such operand: TensorRT reads what ONNX's schema does not.
     """
@@ -32,9 +44,9 @@ def _contradicts(node: ir.Node, opset: int) -> bool:
         return made is not None and made.value != node.attributes.get_int("to", made.value)
     if node.op_type in QUANTISERS:
         return False
-    read, written = _parameters(node.op_type, node.version or opset)
-    found: dict[str, ir.DataType] = {}
-    for parameters, values in ((read, node.inputs), (written, node.outputs)):
+    known = _types(node.op_type, node.version or opset)
+    found = dict(known.stated)
+    for parameters, values in ((known.read, node.inputs), (known.written, node.outputs)):
         for parameter, value in zip(_repeated(parameters, len(values)), values, strict=False):
             if parameter and value is not None and isinstance(value.type, ir.TensorType):
                 kind = value.type.dtype
@@ -51,13 +63,13 @@ def _repeated(parameters: Sequence[str], count: int) -> Iterator[str]:
 
 
 @lru_cache(maxsize=4096)
-def _parameters(op: str, opset: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The type parameter of each operand of an operator; empty where several may differ, or the type is stated."""
+def _types(op: str, opset: int) -> _Types:
     try:
         schema = onnx.defs.get_schema(op, opset)
     except onnx.defs.SchemaError:
-        return (), ()
-    return _names(schema.inputs), _names(schema.outputs)
+        return _Types()
+    only = (each.type_param_str for each in schema.type_constraints if each.allowed_type_strs == ["tensor(float)"])
+    return _Types(_names(schema.inputs), _names(schema.outputs), dict.fromkeys(only, ir.DataType.FLOAT))
 
 
 def _names(formals: Sequence[onnx.defs.OpSchema.FormalParameter]) -> tuple[str, ...]:

@@ -342,8 +342,8 @@ def _runner(
         model = fp32_model(model)
     elif (wrong := mistyped(model)) is not None:
         raise InputError(
-            f"no runtime loads {model.path or 'the second model'}: the types at node {wrong.name!r} ({wrong.op_type}) "
-            "contradict one another; convert it again, or give it to `halfwise fix`"
+            f"no runtime loads {model.path or 'the second model'}: ONNX defines no {wrong.op_type} with the types of "
+            f"node {wrong.name!r}; convert it again, or give it to `halfwise fix`"
         )
     return EmulatedRunner(model, profile, walked=walked, kept=kept, in_a_row=in_a_row)
 

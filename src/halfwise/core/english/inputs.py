@@ -13,7 +13,7 @@ INPUTS = {
     ),
     NoteKind.AS_TYPED_MISSES: "The file as it is typed misses the tolerance: {told}.",
     NoteKind.AS_TYPED_INVALID: (
-        "No runtime loads the file as it is typed: the types at node {subject!r} ({op}) contradict one another."
+        "No runtime loads the file as it is typed: ONNX defines no {op} with the types of node {subject!r}."
     ),
     NoteKind.REWRITING_MISSES: (
         "Written as {subject} reads it, the quantised model differs from its file even in FP32: {told}. Quantise "

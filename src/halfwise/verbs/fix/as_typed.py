@@ -20,7 +20,7 @@ __all__ = ["as_typed"]
 
 def as_typed(model: Model, judge: Judge, feeds: Sequence[Feed]) -> Measured | None:
     """On `feeds`, which are those of `judge`, under all its profiles; None of a model whose file is in FP32,
-    or whose types contradict one another."""
+    or that no runtime loads."""
     if model.given is None or mistyped(model.given) is not None:
         return None
     sites = Sites(replace(model.given, watched=model.watched))

@@ -23,9 +23,9 @@ __all__ = ["type_findings"]
 
 _QUANTISED = QUANTISERS | INTEGER_ARITHMETIC
 _LAYER_NORM_SINCE = 17
-_CONTRADICT = (
-    "no runtime loads the file: the types at node {!r} ({}) contradict one another. Convert the FP32 model again, or "
-    "give it to `halfwise fix`"
+_MISTYPED = (
+    "no runtime loads the file: ONNX defines no {} with the types of node {!r}. Convert the FP32 model again, or give "
+    "it to `halfwise fix`"
 )
 _BEFORE = "give `halfwise fix` the model before it was quantised: ONNX Runtime cannot run this one"
 
@@ -52,7 +52,7 @@ def _narrow(model: Model) -> Iterator[Finding]:
     note = Note.of(NoteKind.TYPES_NARROW, typed=typed.narrow, nodes=typed.nodes, formats=formats)
     found = finding("HW301", Where("model", "types"), note, numbers)
     wrong = mistyped(model)
-    yield found if wrong is None else structs.replace(found, remedy=_CONTRADICT.format(wrong.name, wrong.op_type))
+    yield found if wrong is None else structs.replace(found, remedy=_MISTYPED.format(wrong.op_type, wrong.name))
 
 
 def _double(model: Model) -> Iterator[Finding]:
