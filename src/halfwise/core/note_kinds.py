@@ -55,7 +55,7 @@ class NoteKind(Enum):
     OUTPUT_WIDENED = "output-widened"
     WEIGHTS_RESTORED = "weights-restored"
     WEIGHTS_DIFFER = "weights-differ"
-    WEIGHTS_UNKNOWN = "weights-unknown"
+    WEIGHTS_UNKNOWN, ORIGINAL_NEAR = "weights-unknown", "original-near"
     # What decided a verdict, and what of an output cannot be compared
     NOTHING_JUDGED, NOT_FINITE, NOT_COMPARED = "nothing-judged", "not-finite", "not-compared"
     ERROR_OF, LIKENESS_OF, MEASURED_BY, MEASURED_BY_YOU = "error-of", "likeness-of", "measured-by", "measured-by-you"

@@ -35,6 +35,7 @@ _WARNINGS = frozenset(
         NoteKind.OUTPUT_WIDENED,
         NoteKind.WEIGHTS_DIFFER,
         NoteKind.WEIGHTS_UNKNOWN,
+        NoteKind.ORIGINAL_NEAR,
         NoteKind.ONE_SAMPLE,
         NoteKind.ONE_CONSTANT_SAMPLE,
         NoteKind.NOTHING_FINITE,

@@ -36,6 +36,10 @@ INPUTS = {
     NoteKind.WEIGHTS_UNKNOWN: (
         "{subject} does not have {count:many weight}, and the stored values are used: {names:list}."
     ),
+    NoteKind.ORIGINAL_NEAR: (
+        "The model in FP32 comes to {ratio:.2g} times the allowed error against {subject}. More FP32 nodes do not "
+        "bring other inputs within it: state a wider tolerance (--tol)."
+    ),
     NoteKind.NOTHING_FINITE: (
         "The float inputs are empty by their shapes and no output holds a finite value: "
         "only that this stays so was compared."
