@@ -140,6 +140,21 @@ def test_a_weight_of_another_training_is_told_and_kept() -> None:
         fix(narrow, samples(whole), reference=whole, tolerance="rel_l2<=1e-4")
 
 
+def test_weights_that_leave_little_room_are_no_reason_for_fp32_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of weights that were packed: their error is no rounding, and no choice of formats lessens it."""
+    monkeypatch.setattr("tests.verbs.test_fix_reference.RNG", np.random.default_rng(5))
+    whole = original(factor=300.0)
+    narrow = typed(whole)
+    bias = next(each for each in narrow.graph.initializer if each.name == "bias")
+    bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) * np.float16(1.25), "bias"))
+    own = verify(whole, fp32_model(load(narrow)), samples(whole)).outputs["y"].rel_l2
+    result = fix(narrow, samples(whole), reference=whole, tolerance=f"rel_l2<={own / 0.8}", margin=0.3)
+    assert result.met and not result.fp32_nodes and len(result.plan.repairs) == 1
+    assert note(result, NoteKind.ORIGINAL_NEAR)["ratio"] == pytest.approx(0.8, rel=0.01)
+    far = fix(narrow, samples(whole), reference=whole, tolerance=f"rel_l2<={own / 0.2}", margin=0.3)
+    assert far.met and NoteKind.ORIGINAL_NEAR not in {each.kind for each in far.notes}
+
+
 def test_an_original_of_another_interface_is_refused() -> None:
     whole, other = original(), original()
     other.graph.output[0].name = other.graph.node[-1].output[0] = "z"

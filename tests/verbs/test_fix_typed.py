@@ -64,6 +64,38 @@ def test_a_healthy_file_says_what_it_is() -> None:
     assert document["error"]["typed"]["y"]["rel_l2"] > 0.0
 
 
+@pytest.mark.parametrize("index", range(4))
+def test_a_file_that_misses_on_one_input_misses(index: int) -> None:
+    """Whichever it is: searched or held out."""
+    typed = mlp(HALF, 4.0)
+    given = samples(typed)[:4]
+    given[index] = {"x": given[index]["x"] * np.float16(40.0)}  # whose squares leave FP16
+    result = fix(typed, given)
+    assert result.measured.typed_verdict is not None and not result.measured.typed_verdict.met
+    assert NoteKind.AS_TYPED_MISSES in kinds(result) and result.met
+
+
+def contradicting() -> onnx.ModelProto:
+    """As a converter leaves it that was told to keep a norm's weights in FP32."""
+    typed = mlp(HALF)
+    typed.graph.initializer[2].CopyFrom(tensor("s", FLOAT, 1.0))
+    return typed
+
+
+def test_a_file_that_no_runtime_loads_is_told_and_typed_anew(tmp_path: Path, says: Says) -> None:
+    typed = contradicting()
+    result = fix(typed, samples(mlp(HALF)), out=tmp_path)
+    told = next(note for note in result.notes if note.kind is NoteKind.AS_TYPED_INVALID)
+    assert told.values["op"] == "Mul" and result.met and "typed" not in result.to_json()["error"]
+    assert result.typed is not None
+    onnxruntime.InferenceSession(str(result.typed.path), providers=["CPUExecutionProvider"])
+    with says.raises(InputError):
+        verify(mlp(FLOAT), typed, samples(mlp(FLOAT)))
+    assert verify(typed, result.typed.path, samples(mlp(HALF))).met
+    found = next(each for each in scan(typed).findings if each.rule == "HW301")
+    assert found.remedy is not None and found.remedy.startswith("no runtime loads the file")
+
+
 def test_a_file_in_fp32_is_said_to_be_nothing_else() -> None:
     document = fix(mlp(FLOAT), samples(mlp(FLOAT))).to_json()
     assert "typed" not in document["model"] and "typed" not in document["error"]

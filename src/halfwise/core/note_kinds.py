@@ -48,14 +48,14 @@ class NoteKind(Enum):
     MOST_PINNED = "most-pinned"
     # A model that is typed already
     TYPED_ALREADY = "typed-already"
-    AS_TYPED_MISSES = "as-typed-misses"
+    AS_TYPED_MISSES, AS_TYPED_INVALID = "as-typed-misses", "as-typed-invalid"
     REWRITING_MISSES = "rewriting-misses"
     STORED_WEIGHT = "stored-weight"
     IO_WIDENED = "io-widened"
     OUTPUT_WIDENED = "output-widened"
     WEIGHTS_RESTORED = "weights-restored"
     WEIGHTS_DIFFER = "weights-differ"
-    WEIGHTS_UNKNOWN = "weights-unknown"
+    WEIGHTS_UNKNOWN, ORIGINAL_NEAR = "weights-unknown", "original-near"
     # What decided a verdict, and what of an output cannot be compared
     NOTHING_JUDGED, NOT_FINITE, NOT_COMPARED = "nothing-judged", "not-finite", "not-compared"
     ERROR_OF, LIKENESS_OF, MEASURED_BY, MEASURED_BY_YOU = "error-of", "likeness-of", "measured-by", "measured-by-you"

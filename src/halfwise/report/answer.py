@@ -106,7 +106,8 @@ def way_out(result: FixResult, command: str = "") -> WayOut:
     if spent := noted.get(NoteKind.BEST_SO_FAR):
         more = f"{FURTHER * spent.values['asked']:g}"
         return WayOut(say(spent), _again(result, command, "Search on", "--max-runs", more), spent)
-    if told := noted.get(NoteKind.QUANTISERS_MOVE, noted.get(NoteKind.QUANTISERS_NEAR)):
+    wider = (NoteKind.QUANTISERS_MOVE, NoteKind.QUANTISERS_NEAR, NoteKind.ORIGINAL_NEAR)
+    if told := next((noted[kind] for kind in wider if kind in noted), None):
         return WayOut(say(told), _widened(result, command), told)
     if result.decision.given:
         anew = _again(result, command, "Search anew", less=("--plan", "--engine"))

@@ -45,6 +45,7 @@ from halfwise.model.inputs.all_samples import AllSamples, UsedInputs, all_sample
 from halfwise.model.inputs.rollout import Rollout, carried, rollout_of
 from halfwise.model.inputs.rollout_growth import rollout_notes
 from halfwise.model.inputs.rollout_windows import windows
+from halfwise.model.mistyped import mistyped
 from halfwise.model.model import Model, load_to_run
 from halfwise.model.outputs.kinds import facts_of
 from halfwise.model.outputs.settled import settled
@@ -337,7 +338,13 @@ def _runner(
     if isinstance(source, (str, Path)) and holds_outputs(Path(source)):
         return SavedOutputs(Path(source))
     model = source if isinstance(source, Model) else load_to_run(source)
-    model = fp32_model(model) if widened else model
+    if widened:
+        model = fp32_model(model)
+    elif (wrong := mistyped(model)) is not None:
+        raise InputError(
+            f"no runtime loads {model.path or 'the second model'}: ONNX defines no {wrong.op_type} with the types of "
+            f"node {wrong.name!r}; convert it again, or give it to `halfwise fix`"
+        )
     return EmulatedRunner(model, profile, walked=walked, kept=kept, in_a_row=in_a_row)
 
 

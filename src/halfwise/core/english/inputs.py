@@ -12,6 +12,9 @@ INPUTS = {
         "reference. Errors from rounding the weights cannot be seen without the FP32 original."
     ),
     NoteKind.AS_TYPED_MISSES: "The file as it is typed misses the tolerance: {told}.",
+    NoteKind.AS_TYPED_INVALID: (
+        "No runtime loads the file as it is typed: ONNX defines no {op} with the types of node {subject!r}."
+    ),
     NoteKind.REWRITING_MISSES: (
         "Written as {subject} reads it, the quantised model differs from its file even in FP32: {told}. Quantise "
         "again, symmetric, or give the model before quantisation."
@@ -32,6 +35,10 @@ INPUTS = {
     ),
     NoteKind.WEIGHTS_UNKNOWN: (
         "{subject} does not have {count:many weight}, and the stored values are used: {names:list}."
+    ),
+    NoteKind.ORIGINAL_NEAR: (
+        "The model in FP32 comes to {ratio:.2g} times the allowed error against {subject}. More FP32 nodes do not "
+        "bring other inputs within it: state a wider tolerance (--tol)."
     ),
     NoteKind.NOTHING_FINITE: (
         "The float inputs are empty by their shapes and no output holds a finite value: "

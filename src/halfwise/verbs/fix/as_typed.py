@@ -9,6 +9,7 @@ from halfwise.core.formats import Format, round_to
 from halfwise.emulation.emulate import widen_feeds
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.rollout import Trajectory
+from halfwise.model.mistyped import mistyped
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -18,8 +19,9 @@ __all__ = ["as_typed"]
 
 
 def as_typed(model: Model, judge: Judge, feeds: Sequence[Feed]) -> Measured | None:
-    """On `feeds`, which are those of `judge`, under all its profiles; None of a model whose file is in FP32."""
-    if model.given is None:
+    """On `feeds`, which are those of `judge`, under all its profiles; None of a model whose file is in FP32,
+    or that no runtime loads."""
+    if model.given is None or mistyped(model.given) is not None:
         return None
     sites = Sites(replace(model.given, watched=model.watched))
     own = Judge(

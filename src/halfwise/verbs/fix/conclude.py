@@ -21,6 +21,8 @@ from halfwise.verbs.fix.speed import latency_record
 
 __all__ = ["conclude"]
 
+_NEAR = frozenset({NoteKind.QUANTISERS_NEAR, NoteKind.ORIGINAL_NEAR})  # that other inputs may miss by themselves
+
 
 def conclude(prepared: Prepared, delivery: Delivery, started: float) -> FixResult:
     candidate, counter = delivery.found.candidate, prepared.context.counter
@@ -60,7 +62,7 @@ def _notes(prepared: Prepared, delivery: Delivery, runs: float) -> tuple[Note, .
     if NoteKind.QUANTISERS_MOVE in kinds and not judged.measured.verdict.met:  # no more runs help then
         told = tuple(note for note in told if note.kind is not NoteKind.RUNS_SPENT)
     if judged.measured.promise is not None and judged.measured.promise.carried:
-        told = tuple(note for note in told if note.kind is not NoteKind.QUANTISERS_NEAR)
+        told = tuple(note for note in told if note.kind not in _NEAR)
     model = prepared.request.model
     if kinds & {NoteKind.QUANTISED_NOT_READ, NoteKind.INTEGERS_NOT_READ}:  # no operator is to be replaced then
         told = tuple(note for note in told if not _refuses_quantisers(note, model))

@@ -92,8 +92,8 @@ def limit_s(written: Assignment) -> float:
 
 
 def few(samples: Samples) -> tuple[Feed, ...]:
-    """The held-out inputs that a written model is run for."""
-    feeds = samples.validation[:_MOST_INPUTS]
+    """The inputs that a written model is run for, held-out ones first; one near the tolerance may be behind them."""
+    feeds = tuple(dict.fromkeys((*samples.validation, *samples.search)))[:_MOST_INPUTS]
     streams = max(_MOST_STEPS * len(feeds) // executions(feeds), 1)  # of as many steps each
     return feeds[:streams]
 

@@ -9,6 +9,8 @@ from halfwise.core.finding import Finding
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.inputs.rollout_growth import growth_note
 from halfwise.model.inputs.samples import Samples
+from halfwise.model.mistyped import mistyped
+from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Decision
 from halfwise.search.judge import Judge, Measured, worst_of
@@ -48,7 +50,8 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
     fp16 = _plain(prepared, found, decided.samples, narrow)
     by_profile = candidate.by_profile(found.context)
     fixed = worst_of(list(by_profile.values()))
-    typed = as_typed(request.model, validation, decided.samples.validation)
+    given = list(dict.fromkeys((*decided.samples.search, *decided.samples.validation)))
+    typed = as_typed(request.model, found.context.judge(decided.sites, given), given)
     rewritten = as_stored(prepared, validation)
     effects = measured_effects(prepared.inputs, validation)
     findings = tuple(input_findings(effects))
@@ -66,7 +69,7 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
         *(input_headroom(decision.assignment, decided.samples) if fixed.met else ()),
         *(promise.notes() if promise is not None else ()),
         *floors,
-        *_typed_notes(measured),
+        *_typed_notes(measured, request.model.given),
         *([rewritten] if rewritten else []),
         *candidate.adjustment.notes,
         *found.notes,
@@ -121,8 +124,10 @@ def _measurement(
     )
 
 
-def _typed_notes(measured: FixMeasurement) -> Iterator[Note]:
+def _typed_notes(measured: FixMeasurement, given: Model | None) -> Iterator[Note]:
     verdict = measured.typed_verdict
+    if given is not None and (wrong := mistyped(given)) is not None:
+        yield Note.of(NoteKind.AS_TYPED_INVALID, wrong.name, op=wrong.op_type)
     if verdict is not None and not verdict.met:
         yield Note.of(NoteKind.AS_TYPED_MISSES, told=verdict.because)
 

@@ -57,8 +57,14 @@ def check_floor(original: Original, right: Answers, own: Answers, tolerance: Tol
     verdict = evaluate(right, own, tolerance, None).verdict
     if verdict.met or tolerance.uses_user_metric:
         return
-    lost = [*original.weights.differing, *original.weights.unknown]
-    told = f"; {counted(len(lost), 'weight')} differ from it by more than rounding ({listed(lost)})" if lost else ""
+    told = "".join(
+        f"; {counted(len(names), 'weight')} {how} ({listed(names)})"
+        for names, how in (
+            (original.weights.differing, "of other values than by rounding"),
+            (original.weights.unknown, f"that {original.name} does not have"),
+        )
+        if names
+    )
     raise InputError(
         f"the model misses the tolerance against {original.name} in FP32 already: {say(verdict.because)}{told}. "
         f"Fix {original.name} itself"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.answers import check_answers, only_zero
 from halfwise.core.errors import InputError
+from halfwise.core.evaluation import evaluate
 from halfwise.core.measures.blind import blind_notes, check_equal, sees_nothing
 from halfwise.core.measures.named import measure_named
 from halfwise.core.notes import Note, NoteKind
@@ -27,7 +28,7 @@ from halfwise.model.outputs.kinds import OutputFacts, facts_of, sized_anew
 from halfwise.model.outputs.settled import settled
 from halfwise.model.outputs.understood import understand
 from halfwise.precision.sites import Sites
-from halfwise.search.judge import Question
+from halfwise.search.judge import Measured, Question
 from halfwise.search.quantiser_steps import MARGIN, MOVED, TF32, Movement, has_quantisers, own_movement
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
@@ -193,6 +194,8 @@ def questions(
     """
     request = asked.request
     stated = Question(asked.tolerance, request.metric, len(asked.samples.all), margin)
+    if (near := _near_original(asked, stated)) is not None:
+        return near
     if not has_quantisers(asked.sites):
         return Questions(stated)
     movements = (
@@ -215,3 +218,17 @@ def questions(
         told = Note.of(NoteKind.QUANTISERS_NEAR, ratio=moves.fp32, moved=MOVED)
         return Questions(stated, min(NEAR * moves.unseen / moves.fp32, moves.as_tf32), (told,))
     return Questions(stated)
+
+
+def _near_original(asked: Asked, stated: Question) -> Questions | None:
+    """Weights that are not the original's, as packed ones, have an error that no choice of formats lessens. Where it
+    leaves little room, what it comes to on other inputs is no reason for FP32 nodes."""
+    request, samples = asked.request, asked.samples
+    if request.original is None or request.rollout is not None or samples.origin == "synthetic":
+        return None
+    right, own = asked.references.of(samples.all), asked.references.own(samples.all)
+    found = Measured.of(evaluate(right, own, stated.tolerance, stated.own_metric), stated)
+    if not 0.0 < found.ratio <= 1.0 or found.unseen_bound <= 1.0:
+        return None
+    told = Note.of(NoteKind.ORIGINAL_NEAR, request.original.name, ratio=found.ratio)
+    return Questions(stated, max(NEAR, (1.0 + found.ratio) / 2) * found.unseen_bound / found.ratio, (told,))

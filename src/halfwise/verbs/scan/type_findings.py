@@ -15,6 +15,7 @@ from halfwise.model.contrib.schemas import is_known
 from halfwise.model.families import INTEGER_ARITHMETIC, QUANTISERS
 from halfwise.model.fp32_model import typed_nodes
 from halfwise.model.known_operators import not_run, quantises
+from halfwise.model.mistyped import mistyped
 from halfwise.model.model import Model
 from halfwise.model.patterns import Pattern
 
@@ -22,6 +23,10 @@ __all__ = ["type_findings"]
 
 _QUANTISED = QUANTISERS | INTEGER_ARITHMETIC
 _LAYER_NORM_SINCE = 17
+_MISTYPED = (
+    "no runtime loads the file: ONNX defines no {} with the types of node {!r}. Convert the FP32 model again, or give "
+    "it to `halfwise fix`"
+)
 _BEFORE = "give `halfwise fix` the model before it was quantised: ONNX Runtime cannot run this one"
 
 
@@ -45,7 +50,9 @@ def _narrow(model: Model) -> Iterator[Finding]:
     numbers = {"fp16": half, "bf16": brain, "fp32": full, "typed": typed.narrow, "of": typed.nodes}
     formats = " or ".join(fmt.value.upper() for fmt in typed.formats)
     note = Note.of(NoteKind.TYPES_NARROW, typed=typed.narrow, nodes=typed.nodes, formats=formats)
-    yield finding("HW301", Where("model", "types"), note, numbers)
+    found = finding("HW301", Where("model", "types"), note, numbers)
+    wrong = mistyped(model)
+    yield found if wrong is None else structs.replace(found, remedy=_MISTYPED.format(wrong.op_type, wrong.name))
 
 
 def _double(model: Model) -> Iterator[Finding]:
