@@ -10,7 +10,7 @@ from msgspec import field
 from halfwise.core.document import Record, about
 from halfwise.core.note_kinds import NoteKind
 
-__all__ = ["CAUTIONS", "ENDS_A_BUILD", "Messages", "Note", "NoteKind", "Severity"]
+__all__ = ["CAUTIONS", "ENDS_A_BUILD", "QUANTISED_OTHERWISE", "Messages", "Note", "NoteKind", "Severity"]
 
 Severity = Literal["info", "warning", "error"]
 
@@ -166,14 +166,8 @@ CAUTIONS = frozenset(
     }
 )
 
-ENDS_A_BUILD = frozenset(
-    {
-        NoteKind.NOT_WRITTEN_OUT,
-        NoteKind.QUANTISED_NOT_READ,
-        NoteKind.INTEGERS_NOT_READ,
-        NoteKind.PARSER_REFUSES,
-    }
-)
+QUANTISED_OTHERWISE = frozenset({NoteKind.QUANTISED_NOT_READ, NoteKind.INTEGERS_NOT_READ})  # no plugin reads it
+ENDS_A_BUILD = QUANTISED_OTHERWISE | {NoteKind.NOT_WRITTEN_OUT, NoteKind.PARSER_REFUSES}
 
 
 class Note(Record, frozen=True):

@@ -10,7 +10,7 @@ from pathlib import Path
 from halfwise.backends.confirm import Confirmation
 from halfwise.core.english import say
 from halfwise.core.formats import Format
-from halfwise.core.notes import Note, NoteKind
+from halfwise.core.notes import QUANTISED_OTHERWISE, Note, NoteKind
 from halfwise.core.targets import DEFAULT_TARGET
 from halfwise.core.tolerance import USER_METRIC
 from halfwise.core.tolerance_options import tolerance_options
@@ -34,6 +34,7 @@ __all__ = [
 
 FURTHER = 4  # times the runs that were not enough
 ROOM = 1.1  # times the error to expect of other inputs
+_QUANTISED = QUANTISED_OTHERWISE | {NoteKind.REWRITING_MISSES}  # notes that say how to quantise for the target
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,9 @@ def way_out(result: FixResult, command: str = "") -> WayOut:
     noted = {note.kind: note for note in result.notes}
     if result.met and result.refusal:  # no number says more about it, and a note says what to do
         return WayOut(result.refusal, None, noted.get(NoteKind.NOT_PROVEN))
+    otherwise = next((note for note in result.notes if note.kind in _QUANTISED), None)
+    if result.met and otherwise is not None:
+        return WayOut(say(otherwise), None, otherwise)
     if result.met and result.confirmation is not None and not result.confirmation.met:
         return WayOut(_unconfirmed(result.confirmation), None)
     if told := noted.get(NoteKind.FORCED_MISSES):

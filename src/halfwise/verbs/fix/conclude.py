@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from halfwise.core.notes import Note, NoteKind
+from halfwise.core.notes import QUANTISED_OTHERWISE, Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.model.families import INTEGER_ARITHMETIC, QUANTISERS
 from halfwise.model.inputs.rollout import executions
@@ -64,7 +64,7 @@ def _notes(prepared: Prepared, delivery: Delivery, runs: float) -> tuple[Note, .
     if judged.measured.promise is not None and judged.measured.promise.carried:
         told = tuple(note for note in told if note.kind not in _NEAR)
     model = prepared.request.model
-    if kinds & {NoteKind.QUANTISED_NOT_READ, NoteKind.INTEGERS_NOT_READ}:  # no operator is to be replaced then
+    if kinds & QUANTISED_OTHERWISE:  # no operator is to be replaced then
         told = tuple(note for note in told if not _refuses_quantisers(note, model))
     if NoteKind.NOT_WRITTEN_OUT in kinds:
         told = tuple(note for note in told if note.kind is not NoteKind.PARSER_REFUSES)

@@ -13,7 +13,7 @@ from halfwise.core.english import documented
 from halfwise.core.english.outputs_told import outputs_told
 from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics
-from halfwise.core.notes import Note, NoteKind
+from halfwise.core.notes import QUANTISED_OTHERWISE, Note, NoteKind
 from halfwise.core.summary import Summary
 from halfwise.core.tolerance import Verdict
 from halfwise.core.wording import counted, three_digits
@@ -167,7 +167,7 @@ class FixResult(Documented):
     @property
     def denial(self) -> Denial | None:
         """Who says no besides the emulation, the gravest first; None where nobody does."""
-        if self.refusal:
+        if self.refusal or any(note.kind in QUANTISED_OTHERWISE for note in self.notes):
             return Denial("Cannot be built", f"cannot be built for {self.plan.target}")
         if any(note.kind is NoteKind.REWRITING_MISSES for note in self.notes):
             return Denial("Differs from the file", "differs from the file's model in FP32 already")
