@@ -26,7 +26,7 @@ def readable(label: str, wanted: str = "") -> Iterator[None]:
     except Exception as error:
         if "Object arrays" in str(error):
             raise InputError(
-                f"{label}: holds Python objects, which are never loaded; save plain arrays, text as str"
+                f"{label}: holds Python objects, which are never loaded; save plain arrays, text with dtype=str"
             ) from None
         told = f"{label}: is damaged, or not what its name says: {error or type(error).__name__}"
         raise InputError(not_wanted(Path(label), wanted, told) if wanted else told) from error
