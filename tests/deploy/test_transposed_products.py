@@ -245,11 +245,51 @@ def test_the_order_changes_no_bit() -> None:
     }
 
 
-def test_another_reader_keeps_the_order() -> None:
+def queries_keys_and_values() -> onnx.ModelProto:
+    """Three products read one Transpose, and so does what adds it to their sum; a name is taken."""
+    rng = np.random.default_rng(0)
+    weights = [weight(name, rng.standard_normal((8, 8)).astype(np.float32)) for name in ("a", "b", "c")]
+    nodes = [
+        node("Transpose", "x", "turned", perm=[1, 0, 2]),
+        *(node("MatMul", f"turned {name}", each) for name, each in zip("abc", ("q", "k", "v"), strict=True)),
+        node("Sigmoid", "k", "n_q_turned"), node("Sum", "q n_q_turned v turned", "y"),
+    ]  # fmt: skip
+    return model(nodes, [value("x", shape=(7, 2, 8))], [value("y", shape=(2, 7, 8))], weights)
+
+
+def test_each_product_of_several_has_a_transpose_of_its_own(tmp_path: Path) -> None:
+    feeds = [{"x": np.random.default_rng(seed).standard_normal((7, 2, 8)).astype(np.float32)} for seed in range(3)]
+    whole = Assignment.all_narrow(Sites(load(queries_keys_and_values())))
+    first = products_first(whole)
+    assert [each.op_type for each in first.sites.model.nodes].count("Transpose") == 4
+    one, other = (Emulator().session(each).run(feeds[0])["y"] for each in (whole, first))
+    assert one.tobytes() == other.tobytes()
+    made = fix(queries_keys_and_values(), feeds, target="onnx", confirm="ort-cpu", out=tmp_path)
+    assert made.good and not made.fp32_nodes
+    assert made.delivered is not None and made.delivered.verdict is not None and made.delivered.verdict.met
+    onnx.checker.check_model(onnx.load(next(tmp_path.glob("*.onnx"))), full_check=True)
+
+
+def test_what_else_reads_the_transpose_reads_it_still() -> None:
     proto = lstm_and_linear()
     proto.graph.output.append(value("turned", shape=(2, 7, 8)))
     whole = Assignment.all_narrow(Sites(load(proto)))
-    assert products_first(whole) is whole
+    feed = {"x": np.random.default_rng(2).standard_normal((2, 7, 6)).astype(np.float32)}
+    one, other = (Emulator().session(each).run(feed) for each in (whole, products_first(whole)))
+    assert {name: array.tobytes() for name, array in one.items()} == {k: v.tobytes() for k, v in other.items()}
+    assert cpu_crash_note(products_first(whole)) is None and cpu_crash_note(whole) is not None
+
+
+def test_a_product_behind_a_product_of_several_keeps_the_order(tmp_path: Path) -> None:
+    proto = queries_keys_and_values()
+    proto.graph.node.insert(2, node("MatMul", "q b", "again"))
+    proto.graph.node[-1].input[0] = "again"
+    whole = Assignment.all_narrow(Sites(load(proto)))
+    assert cpu_crash_note(products_first(whole)) is not None
+    made = fix(proto, [{"x": np.ones((7, 2, 8), np.float32)}], target="onnx", confirm="ort-cpu", out=tmp_path)
+    assert made.good
+    reasons = {each.name: each.because[0].kind for each in made.plan.nodes}
+    assert reasons == {"n_turned": NoteKind.KEEPS_TRANSPOSE_LOADABLE, "n_q": NoteKind.KEEPS_RUNNABLE}
 
 
 def test_what_was_computed_in_fp16_needs_no_word() -> None:

@@ -28,7 +28,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Adjustment
 from halfwise.precision.plan import PlannedNode
 
-__all__ = ["adjust_transposes", "cpu_crash_note", "cpu_crash_pairs", "crash_note", "crashing_optimizers"]
+__all__ = ["adjust_transposes", "cannot_fuse", "cpu_crash_note", "cpu_crash_pairs", "crash_note", "crashing_optimizers"]
 
 _FUSION = "MatmulTransposeFusion"
 _PRODUCTS = (("MatMul", ""), ("FusedMatMul", DOMAIN))
@@ -51,7 +51,7 @@ def adjust_transposes(may: Adjustable, start: Adjustment) -> Adjustment:
         if narrowed is not None and may.holds(may.assignment(narrowed)):
             formats = narrowed
             continue
-        beside = [product for product, slot in maker.outputs[0].uses() if _cannot_fuse(product, slot)]
+        beside = [product for product, slot in maker.outputs[0].uses() if cannot_fuse(product, slot)]
         changed = may.widened((maker, *beside), formats) or may.widened((maker, *wide), formats)
         if changed is None:
             continue
@@ -108,7 +108,7 @@ def _apart(assignment: Assignment) -> Iterator[tuple[ir.Node, ir.Node]]:
     turned = turned_values(assignment.sites.model)
     for product in assignment.sites.model.nodes:
         for slot, value in enumerate(product.inputs):
-            if value in turned and _cannot_fuse(product, slot):
+            if value in turned and cannot_fuse(product, slot):
                 maker = value.producer()
                 if maker is not None and assignment.read(product, slot) is not assignment.stored(value):
                     yield maker, product
@@ -119,11 +119,11 @@ def _pairs(assignment: Assignment) -> Iterator[tuple[ir.Node, ir.Node, int]]:
     for product in assignment.sites.model.graph:
         for slot, value in enumerate(product.inputs):
             transpose = value.producer() if value is not None else None
-            if transpose is not None and moves_the_first_axis(transpose) and _cannot_fuse(product, slot):
+            if transpose is not None and moves_the_first_axis(transpose) and cannot_fuse(product, slot):
                 yield transpose, product, slot
 
 
-def _cannot_fuse(product: ir.Node, slot: int) -> bool:
+def cannot_fuse(product: ir.Node, slot: int) -> bool:
     """Whether a Transpose of the kind in this slot is not fused into the product, or may not be."""
     if (product.op_type, product.domain) not in _PRODUCTS or len(product.inputs) != 2:
         return False
