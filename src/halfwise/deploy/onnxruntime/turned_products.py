@@ -55,9 +55,12 @@ def adjust_for_cpu(may: Adjustable, start: Adjustment) -> Adjustment:
         pair = [may.sites.model.node_by_name[node.name or ""] for node in (transpose, product)]
         changed = may.widened(pair, formats)
         if changed is not None:
-            reasons = (NoteKind.KEEPS_TRANSPOSE_LOADABLE, product.name), (NoteKind.KEEPS_RUNNABLE, product.op_type)
+            reasons = (
+                Note.of(NoteKind.KEEPS_TRANSPOSE_LOADABLE, product.name),
+                Note.of(NoteKind.KEEPS_RUNNABLE, product.op_type),
+            )
             added += [
-                PlannedNode(node.name or "", node.op_type, Format.FP32, Reason.COMPILER, (Note.of(*because),))
+                PlannedNode(node.name or "", node.op_type, Format.FP32, Reason.COMPILER, (because,))
                 for node, because in zip(pair, reasons, strict=True)
                 if node not in formats
             ]
