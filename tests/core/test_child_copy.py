@@ -109,3 +109,20 @@ def test_it_is_ended_before_it_has_begun(tmp_path: Path) -> None:
         "kept.copied(); print(*kind()); kept._workers.popitem()[1].close()"
     )
     assert said(lines, tmp_path) == "Copy\n"
+
+
+def test_where_files_run_out_it_is_one_line_and_none_stays_open(tmp_path: Path) -> None:
+    lines = (
+        "from resource import RLIMIT_NOFILE, getrlimit, setrlimit\n"
+        "from halfwise.core.errors import MissingBackend\n"
+        "kept._workers.popitem()[1].close(); numbers = len(os.listdir('/proc/self/fd')); told = set()\n"
+        "def limit(spare): setrlimit(RLIMIT_NOFILE, (numbers + spare, getrlimit(RLIMIT_NOFILE)[1]))\n"
+        "for spare in range(1, 12):\n"
+        "    limit(spare)\n"
+        "    try: kept.copied(); told.update(kind()); kept._workers.popitem()[1].close()\n"
+        "    except MissingBackend as error: told.add(str(error).rpartition(': ')[2])\n"
+        "    limit(64)\n"
+        "    assert len(os.listdir('/proc/self/fd')) == numbers, spare\n"
+        "print(*sorted(told), sep='; ')"
+    )
+    assert said(lines, tmp_path) == "Copy; Too many open files\n"

@@ -72,10 +72,13 @@ def copy(life: Callable[[], object], log: Path | None, kept: Collection[int]) ->
     """
     if ruled_out():
         return None
-    asleep = _asleep()
-    if len(asleep) < _others() - (os.cpu_count() or 1):  # more run than those of OpenBLAS
+    try:
+        asleep = _asleep()
+        if len(asleep) < _others() - (os.cpu_count() or 1):  # more run than those of OpenBLAS
+            return None
+        wait, go = os.pipe()
+    except OSError:  # no more files
         return None
-    wait, go = os.pipe()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -106,25 +106,32 @@ def _started(command: Sequence[str], log_path: Path | None, environment: Mapping
 def _copied(life: Callable[[], object], log_path: Path | None) -> _Began | None:
     if log_path is not None:
         check_own(log_path)
-    (asked, ask), (told, tell) = os.pipe(), os.pipe()
+    with ExitStack() as ours, ExitStack() as theirs:
+        try:
+            asked, ask = _pipe(theirs, ours)
+            told, tell = _pipe(ours, theirs)
+        except OSError:  # a command is started as ever, or told as what cannot be
+            return None
 
-    def begun() -> None:
-        for theirs, number in ((asked, 0), (tell, 1)):
-            os.dup2(theirs, number)
-            os.close(theirs)
-        life()
+        def begun() -> None:
+            for end, number in ((asked, 0), (tell, 1)):
+                os.dup2(end, number)
+                os.close(end)
+            life()
 
-    try:
         child = copy(begun, log_path, (asked, tell))
-    finally:
-        os.close(asked)
-        os.close(tell)
-    ours = os.fdopen(ask, "wb"), os.fdopen(told, "rb")
-    if child is not None:
-        return _Began(child, *ours)
-    for each in ours:
-        each.close()
-    return None
+        if child is None:
+            return None
+        ours.pop_all()
+        return _Began(child, os.fdopen(ask, "wb"), os.fdopen(told, "rb"))
+
+
+def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
+    """Its ends, each of which is closed with its owner."""
+    ends = os.pipe()
+    for owner, end in zip((reader, writer), ends, strict=True):
+        owner.callback(os.close, end)
+    return ends
 
 
 def _read(stream: IO[bytes], lines: SimpleQueue[bytes]) -> None:
