@@ -12,6 +12,7 @@ from onnx import helper
 from halfwise import fix
 from halfwise.core.english import say
 from halfwise.core.notes import NoteKind
+from halfwise.report.answer import way_out
 from halfwise.verbs.fix.result import FixResult
 from tests.models.build import model, node, value, weight
 from tests.models.contrib_cases import DOMAIN
@@ -49,6 +50,7 @@ def test_a_product_that_cancels_as_it_is_written_is_a_no(target: str) -> None:
     told = only(result.notes, NoteKind.REWRITING_MISSES)
     assert told.severity == "warning" and "allowed <= 0.01" in say(told)
     assert result.met and not result.good and result.standing.rank == "missed"
+    assert way_out(result).note is told  # and not that rounding moves an output
 
 
 @pytest.mark.parametrize(
