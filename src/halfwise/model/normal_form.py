@@ -14,6 +14,7 @@ from halfwise.model.cache_sizes import state_cache_sizes
 from halfwise.model.cycles import in_cycles
 from halfwise.model.inference import infer_types
 from halfwise.model.inlining import inline_functions
+from halfwise.model.loop_conditions import state_conditions
 from halfwise.model.names import leave_names_to_runtime, name_nodes, separate_names
 from halfwise.model.opset import raise_function, raise_opset
 from halfwise.model.sequences import split_sequences
@@ -36,6 +37,7 @@ def normalise(model: ir.Model) -> int:
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     passes.RemoveInitializersFromInputsPass()(model)
     _read_weights_themselves(model)
+    state_conditions(model.graph)
     try:
         model.graph.sort()
     except ValueError:
