@@ -2,7 +2,8 @@
 
 Each model is written by benchmarks.zoo.decoder, each call is a fresh process whose results are not kept for the next.
 Printed: verdicts, errors over the errors allowed under each profile and by how much they differ, runs, FP32 nodes,
-seconds of both. Where roundings fall is chance in part (benchmarks.summation_order): errors of few values differ more.
+seconds of both. The GPU adds the sums of these models in the CPU's order; in another, errors of few values would differ
+by chance (benchmarks.summation_order).
 """
 
 from __future__ import annotations

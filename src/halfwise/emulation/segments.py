@@ -16,9 +16,10 @@ import onnx
 from onnx import helper
 
 from halfwise.emulation.late_constants import constants_late
+from halfwise.model.families import PRODUCTS
 from halfwise.model.held_graphs import held_graphs
 
-__all__ = ["Picked", "Product", "Segment", "reads_of", "segments"]
+__all__ = ["Picked", "Product", "Segment", "multiplies", "reads_of", "segments"]
 
 LARGE_BYTES = 1 << 20  # of a weight that begins a segment
 
@@ -115,6 +116,19 @@ def segments(graph: onnx.GraphProto, large: Collection[str], uncut: Collection[s
         if gives:
             found.append(Segment(tuple(nodes[start:end]), tuple(taken), gives, done, all(fixed[start:end])))
     return found
+
+
+def multiplies(segment: Segment, large: Collection[str]) -> bool:
+    """Whether a product or a convolution in it reads one of these, as it lies or turned."""
+    heavy = set(large)
+    for node in segment.nodes:
+        if node.domain or heavy.isdisjoint(node.input):
+            continue
+        if node.op_type in PRODUCTS:
+            return True
+        if _turns(node):
+            heavy.update(node.output)
+    return False
 
 
 def _beside_products(graph: onnx.GraphProto, large: Collection[str]) -> tuple[list[onnx.NodeProto], frozenset[int]]:
