@@ -141,12 +141,12 @@ def _blocks(
             last = min(first + step, channels)
             yield elements.read(first * inner, last * inner).reshape(1, last - first, inner), slice(first, last)
     else:
-        first, window = 0, min(begin or WINDOW, WINDOW)
+        first, some = 0, min(begin or WINDOW, WINDOW)
         while first < outer:
-            last = min(first + max(1, window // max(1, channels * inner)), outer)
+            last = min(first + max(1, some // max(1, channels * inner)), outer)
             block = elements.read(first * channels * inner, last * channels * inner)
             yield block.reshape(last - first, channels, inner), slice(0, channels)
-            first, window = last, min(4 * window, WINDOW)
+            first, some = last, min(4 * some, WINDOW)
 
 
 def _ratio(part: float, whole: float) -> float:
