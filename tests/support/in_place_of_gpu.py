@@ -56,18 +56,21 @@ class Multiplier:
         name, values = KERNELS[function - 1], [each.value for each in arguments]
         self.asked.append(name)
         if name == "rows_by_table":
-            rows, table, made, cuts, m, n, k, turned = values
+            rows, table, bias, made, n, k, m, turned, cuts = values
             assert (blocks, threads) == ((-(-n // 64), -(-m // 64)), 256)
             held = _held(table, (n, k)).T if turned else _held(table, (k, n))
             every = np.repeat(_held(cuts, (-(-n // 16),), np.int32), 16)[:n]
-            _held(made, (m, n))[:] = _in_pieces(_held(rows, (m, k)), held, every)
+            begin = _held(bias, (n,)) if bias else None
+            _held(made, (m, n))[:] = _in_pieces(_held(rows, (m, k)), held, every, begin)
             return
-        row, table, made, n, k = values
+        row, table, bias, made, n, k = values
         given, turned = _held(row, (k,)), name == "row_by_turned"
         assert (blocks, threads) == ((-(-n // (32 if turned else 64)), 1), 256 if turned else 64)
-        _held(made, (n,))[:] = (
-            _by_eights(given, _held(table, (n, k))) if turned else _by_fours(given, _held(table, (k, n)))
-        )
+        begin = _held(bias, (n,)) if bias else np.zeros(n, np.float32)
+        if turned:
+            _held(made, (n,))[:] = _by_eights(given, _held(table, (n, k))) + begin
+        else:
+            _held(made, (n,))[:] = _by_fours(given, _held(table, (k, n)), begin)
 
 
 def _held(pointer: int, shape: tuple[int, ...], kind: type[np.generic] = np.float32) -> NDArray[Any]:
@@ -75,23 +78,21 @@ def _held(pointer: int, shape: tuple[int, ...], kind: type[np.generic] = np.floa
     return np.frombuffer((ctypes.c_char * size).from_address(pointer), kind).reshape(shape)
 
 
-def _in_pieces(rows: NDArray[Any], table: NDArray[Any], cuts: NDArray[Any]) -> NDArray[Any]:
-    total, piece = None, np.zeros((len(rows), table.shape[1]), np.float32)
+def _in_pieces(rows: NDArray[Any], table: NDArray[Any], cuts: NDArray[Any], bias: NDArray[Any] | None) -> NDArray[Any]:
+    piece = np.zeros((len(rows), table.shape[1]), np.float32)
+    total = piece if bias is None else piece + bias
     for at in range(len(table)):
         exact = rows[:, at, None].astype(np.longdouble) * table[at].astype(np.longdouble)
         piece = (exact + piece).astype(np.float32)
         ends = (at + 1) % cuts == 0 if at + 1 < len(table) else np.full(cuts.shape, True)
-        first = at < cuts
-        if total is None:
-            total = np.zeros_like(piece)
+        first = (at < cuts) & (bias is None)
         total = np.where(ends, np.where(first, piece, total + piece), total)
         piece = np.where(ends, np.float32(0), piece)
-    assert total is not None
     return total
 
 
-def _by_fours(row: NDArray[Any], table: NDArray[Any]) -> NDArray[Any]:
-    total, start = np.zeros(table.shape[1], np.float32), 0
+def _by_fours(row: NDArray[Any], table: NDArray[Any], total: NDArray[Any]) -> NDArray[Any]:
+    start = 0
     for together in (4, 2, 1):
         while len(row) - start >= together:
             part = row[start] * table[start]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from halfwise.core.thread_room import room_for
 from halfwise.emulation.cuda_compiler import compiled
 from halfwise.emulation.cuda_driver import open_cuda
 from halfwise.emulation.ort import MANY, RUNTIME_IR_VERSION, Session
+from halfwise.emulation.row_products import shape_of
 from halfwise.emulation.sum_order import pieces
 
 __all__ = ["KERNELS", "Gpu", "GpuProducts", "gpu_products", "product_model"]
@@ -47,17 +49,21 @@ class GpuProducts:
         self._gpu, self._functions, self._device = gpu, functions, device
         self._cuts: dict[tuple[int, ...], ort.OrtValue] = {}
 
-    def of(self, rows: Array, table: ort.OrtValue, *, turned: bool, threads: int) -> Array | None:
-        """Of rows and a table that lies there, `turned` where its rows are the columns of the product; None where the
-        processor's order is not known."""
+    def of(self, rows: Array, table: ort.OrtValue, bias: Any = None, *, turned: bool, threads: int) -> Array | None:
+        """Of rows and a table that lies there, `turned` where its rows are the columns of the product, and what is
+        added to each row; None where the processor's order is not known."""
         shape = table.shape()
         (count, depth), columns = rows.shape, shape[1 - turned]
         cuts = pieces(count, columns, depth, threads) if count > 1 else ()
         if cuts is None or columns == 1 or shape[turned] != depth:
             return None
+        added = self._bias(bias, columns)
+        if bias is not None and added is None:
+            return None
         given = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(rows), self._device, 0)
         made = ort.OrtValue.ortvalue_from_shape_and_type((count, columns), np.float32, self._device, 0)
-        places = [ctypes.c_uint64(each.data_ptr()) for each in (given, table, made)]
+        held = (given, table, added, made)
+        places = [ctypes.c_uint64(0 if each is None else each.data_ptr()) for each in held]
         sizes = [ctypes.c_int(columns), ctypes.c_int(depth)]
         self._gpu.enter()
         if count == 1:
@@ -67,9 +73,19 @@ class GpuProducts:
         else:
             blocks = -(-columns // _TILE), -(-count // _TILE)
             order = ctypes.c_uint64(self._there(cuts).data_ptr())
-            arguments = [*places, order, ctypes.c_int(count), *sizes, ctypes.c_int(turned)]
+            arguments = [*places, *sizes, ctypes.c_int(count), ctypes.c_int(turned), order]
             self._gpu.launch(self._functions[KERNELS[0]], blocks, 256, arguments)
         return np.asarray(made.numpy())  # waits for it
+
+    def _bias(self, bias: Any, columns: int) -> ort.OrtValue | None:
+        """There, one number a column; None where it is of another shape."""
+        shape = shape_of(bias)
+        if shape not in ((columns,), (1, columns)):
+            return None
+        if isinstance(bias, ort.OrtValue):
+            return bias if bias.data_type() == "tensor(float)" else None
+        there = bias.dtype == np.float32
+        return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(bias), self._device, 0) if there else None
 
     def _there(self, cuts: tuple[int, ...]) -> ort.OrtValue:
         if cuts not in self._cuts:
@@ -79,25 +95,27 @@ class GpuProducts:
     def agrees(self) -> bool:
         """Whether some products have the bits that the processor gives them here."""
         rng, threads = np.random.default_rng(1), MANY if room_for(MANY) else 1
-        for turned in (False, True):
-            here = Session(product_model(turned=turned), threads=MANY)
+        for turned, biased in product((False, True), repeat=2):
+            here = Session(product_model(turned=turned, biased=biased), threads=MANY)
             for count, depth, columns in _PROBES:
-                rows = rng.standard_normal((count, depth)).astype(np.float32)
-                table = rng.standard_normal((columns, depth) if turned else (depth, columns)).astype(np.float32)
-                there = ort.OrtValue.ortvalue_from_numpy(table, self._device, 0)
-                made = self.of(rows, there, turned=turned, threads=threads)
-                if made is None or made.tobytes() != here.run({"rows": rows, "table": table})["made"].tobytes():
+                table_shape = (columns, depth) if turned else (depth, columns)
+                shapes = {"rows": (count, depth), "table": table_shape, **({"bias": (columns,)} if biased else {})}
+                feed = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+                there = ort.OrtValue.ortvalue_from_numpy(feed["table"], self._device, 0)
+                made = self.of(feed["rows"], there, feed.get("bias"), turned=turned, threads=threads)
+                if made is None or made.tobytes() != here.run(feed)["made"].tobytes():
                     return False
         return True
 
 
-def product_model(*, turned: bool) -> onnx.ModelProto:
-    """Of rows and a table."""
-    node = helper.make_node("MatMul", ["rows", "table"], ["made"])
-    if turned:
-        node = helper.make_node("Gemm", ["rows", "table"], ["made"], transB=1)
-    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("rows", "table", "made")]
-    graph = helper.make_graph([node], "product", ends[:2], ends[2:])
+def product_model(*, turned: bool, biased: bool = False) -> onnx.ModelProto:
+    """Of rows and a table, and what is added to each row."""
+    given = ["rows", "table", *(["bias"] if biased else [])]
+    node = helper.make_node("MatMul", given, ["made"])
+    if turned or biased:
+        node = helper.make_node("Gemm", given, ["made"], transB=int(turned))
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in (*given, "made")]
+    graph = helper.make_graph([node], "product", ends[:-1], ends[-1:])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=RUNTIME_IR_VERSION)
 
 

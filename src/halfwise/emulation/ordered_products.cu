@@ -4,16 +4,25 @@
 static const int TILE = 64, DEPTH = 16, SIDE = 4;
 
 // Several rows: each sum is a chain of fused steps, cut every strides[column / 16] elements; the pieces are added in turn.
-// `turned`: the table is [n, k], not [k, n].
+// `turned`: the table is [n, k], not [k, n]. A bias, where there is one, is what the first piece is added to.
 extern "C" __global__ void __launch_bounds__(256)
-rows_by_table(const float* rows, const float* table, float* made, const int* strides, int m, int n, int k, int turned)
+rows_by_table(const float* rows, const float* table, const float* bias, float* made, int n, int k, int m, int turned,
+              const int* strides)
 {
     __shared__ float left[DEPTH][TILE + SIDE], right[DEPTH][TILE + SIDE];
     const int thread = threadIdx.x, across = thread % 16 * SIDE, down = thread / 16 * SIDE;
     const int column = blockIdx.x * TILE, row = blockIdx.y * TILE;
     const int stride = strides[min(column + across, n - 1) / 16];
     float total[SIDE][SIDE] = {}, piece[SIDE][SIDE] = {};
-    bool first = true;
+    bool first = bias == nullptr;
+    if (bias != nullptr) {
+        for (int j = 0; j < SIDE; j++) {
+            const float begin = bias[min(column + across + j, n - 1)];
+            for (int i = 0; i < SIDE; i++) {
+                total[i][j] = begin;
+            }
+        }
+    }
     for (int start = 0; start < k; start += DEPTH) {
         for (int each = thread; each < TILE * DEPTH; each += 256) {
             const int i = row + each / DEPTH, at = start + each % DEPTH;
@@ -64,14 +73,14 @@ rows_by_table(const float* rows, const float* table, float* made, const int* str
 
 // One row, a table [k, n]: four products are added, then to the sum; at the end two, and one. Nothing is fused.
 extern "C" __global__ void __launch_bounds__(64)
-row_by_table(const float* row, const float* table, float* made, int n, int k)
+row_by_table(const float* row, const float* table, const float* bias, float* made, int n, int k)
 {
     const int column = blockIdx.x * 64 + threadIdx.x;
     if (column >= n) {
         return;
     }
     const float* at = table + column;
-    float total = 0.0f;
+    float total = bias != nullptr ? bias[column] : 0.0f;
     int done = 0;
 #pragma unroll 4
     for (; done + 4 <= k; done += 4, at += (size_t)4 * n) {
@@ -95,7 +104,7 @@ row_by_table(const float* row, const float* table, float* made, int n, int k)
 // One row, a table [n, k]: eight sums, each of every eighth product, of which four columns, two, or one add theirs in
 // an order of their own. Eight threads share a column.
 extern "C" __global__ void __launch_bounds__(256)
-row_by_turned(const float* row, const float* table, float* made, int n, int k)
+row_by_turned(const float* row, const float* table, const float* bias, float* made, int n, int k)
 {
     const int column = blockIdx.x * 32 + threadIdx.x / 8, lane = threadIdx.x % 8;
     const float* at = table + (size_t)min(column, n - 1) * k;
@@ -124,5 +133,5 @@ row_by_turned(const float* row, const float* table, float* made, int n, int k)
         low = __fadd_rn(__fadd_rn(sums[0], sums[1]), __fadd_rn(sums[2], sums[3]));
         high = __fadd_rn(__fadd_rn(sums[4], sums[5]), __fadd_rn(sums[6], sums[7]));
     }
-    made[column] = __fadd_rn(__fadd_rn(low, high), 0.0f);
+    made[column] = __fadd_rn(__fadd_rn(low, high), bias != nullptr ? bias[column] : 0.0f);
 }

@@ -226,26 +226,34 @@ class StreamedSession:
         rows = rows_of([lane.values.get(product.rows) for lane in lanes], shape[product.turned])
         if rows is None or (not product.turned and (len(rows) < 2 or any(len(each) == 1 for each in rows))):
             return False
-        return self._products(product, lanes, rows, [table], shape[1 - product.turned])
+        bias = {name: weights[name] for name in (product.bias,) if name in weights}
+        return self._products(product, lanes, rows, [table], shape[1 - product.turned], bias)
 
     def _by_parts(self, segment: Segment, lanes: Sequence[_Lane]) -> bool:
         """The same with a table that is rounded part by part."""
         product = segment.product
         weight = self._weights.get(product.table) if product is not None else None
-        if product is None or weight is None or self._device != "cpu":
+        if product is None or product.bias or weight is None or self._device != "cpu":
             return False
         axis = int(not product.turned)  # of the table's columns in the product
         if not self._rounded.has_parts(weight, axis):
             return False
         shape = weight.tensor.shape.numpy()
         rows = rows_of([lane.values.get(product.rows) for lane in lanes], shape[1 - axis])
-        return rows is not None and self._products(product, lanes, rows, self._rounded.parts(weight, axis), shape[axis])
+        parts = self._rounded.parts(weight, axis)
+        return rows is not None and self._products(product, lanes, rows, parts, shape[axis], {})
 
     def _products(
-        self, product: Product, lanes: Sequence[_Lane], rows: Sequence[Array], tables: Iterable[Any], columns: int
+        self,
+        product: Product,
+        lanes: Sequence[_Lane],
+        rows: Sequence[Array],
+        tables: Iterable[Any],
+        columns: int,
+        bias: Mapping[str, Any],
     ) -> bool:
         def run(each: Array, table: Any) -> Array:
-            found = self._run(product.segment, {product.rows: each, product.table: table}, {})
+            found = self._run(product.segment, {product.rows: each, product.table: table, **bias}, {})
             return np.asarray(found[product.result])
 
         try:
