@@ -11,7 +11,8 @@ times the own peak of the FP32 run and 300 MB. `child` is the most that the chil
 machine change less than `seconds`, but change, too: the FP32 run is measured before `fix` and behind it, and the mean
 counts. With `--rounds` all is measured several times, in turn, and medians are told, of memory the highest peaks. Below
 the table `fix` stands beside three times its model runs and three times one reading and converting; what it takes for
-the least of decoders, as the libraries that it loads, is told apart. Last come the time that `fix` said was left, at
+the least of decoders, as the libraries that it loads, is told apart. ONNX Runtime's runs of the written model are no
+model runs of `fix`; the sum with them is told, too. Last come the time that `fix` said was left, at
 four moments, and the time that was left; and what it takes to round all weights, which `fix` does in each walk, and to
 keep them rounded in a file for the next run instead. Several sizes end in a table of slopes.
 """
@@ -118,6 +119,7 @@ put_off()  # as the command does
 import halfwise
 from halfwise.core.told import Told
 from halfwise.model.inputs.rollout import executions
+from halfwise.verbs.fix.delivered import few
 verb, model, inputs, out, options, *stream = sys.argv[1:]
 stream = json.loads(stream[0]) if stream else {}
 if verb == "scan":
@@ -133,6 +135,7 @@ elif verb == "fix":
     told = {"runs": round(found.cost.model_runs, 1), "nodes": len(found.plan.nodes), "says": found.met}
     told["said"] = said
     told["executions"] = round(found.cost.model_runs * executions(found.samples.search), 1)
+    told["written"] = executions(few(found.samples)) if found.delivered and found.delivered.verdict else 0
 elif verb == "trace":
     halfwise.trace(model, inputs)
     told = {}
@@ -194,7 +197,9 @@ def both_sides(billions: float, found: Mapping[str, Measured], least: float) -> 
     runs, read = fix.told["executions"], loop.told["CPU"]
     allowed = 3 * runs * one + 3 * read
     sums = f"3 x {runs} runs x {one:.2f} + 3 x {read:.2f} = {allowed:.1f}"
-    return [f"{billions:.2f} billion: fix takes {fix.cpu:.1f} CPU s, {least:.1f} of them for any; {sums}"]
+    written = fix.told.get("written", 0)
+    more = f"; with the {written} of the written model {allowed + 3 * written * one:.1f}" if written else ""
+    return [f"{billions:.2f} billion: fix takes {fix.cpu:.1f} CPU s, {least:.1f} of them for any; {sums}{more}"]
 
 
 def time_told(billions: float, found: Mapping[str, Measured]) -> list[str]:

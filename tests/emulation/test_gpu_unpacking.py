@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto
 
 from halfwise.core.formats import Format
-from halfwise.emulation import emulate, gpu_weights, stepper
+from halfwise.emulation import emulate, gpu_weights, sessions
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.gpu_weights import GpuWeights
 from halfwise.emulation.ort import Device
@@ -88,7 +88,7 @@ def test_node_by_node_packed_products_are_made_there(monkeypatch: pytest.MonkeyP
         emulator = Emulator()
         emulator.device = device
         found.append(tensor_statistics(Stepper(emulator), sites, feed).ranges())
-        monkeypatch.setattr(stepper, "Session", telling(taken))
+        monkeypatch.setattr(sessions, "Session", telling(taken))
         monkeypatch.setattr(gpu_weights, "gpu_weights", lambda: None)
         monkeypatch.setattr(gpu_weights, "upload", ort.OrtValue.ortvalue_from_numpy)
     assert found[0] == found[1]

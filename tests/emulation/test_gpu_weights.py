@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
-from halfwise.emulation import emulate, gpu_weights, stepper, store
+from halfwise.emulation import emulate, gpu_weights, sessions, store
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.gpu_weights import GpuWeights
 from halfwise.emulation.ort import Device
@@ -97,7 +97,7 @@ def test_a_walk_by_steps_has_products_with_large_weights_there(monkeypatch: pyte
         found = tensor_statistics(Stepper(emulator), sites, case.inputs[0])
         walked.append(found.ranges())
         monkeypatch.setattr(store, "WEIGHT_BYTES", 1)
-        monkeypatch.setattr(stepper, "Session", telling(taken))
+        monkeypatch.setattr(sessions, "Session", telling(taken))
         monkeypatch.setattr(gpu_weights, "gpu_weights", lambda: None)
         monkeypatch.setattr(gpu_weights, "upload", ort.OrtValue.ortvalue_from_numpy)
     assert walked[0] == walked[1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from halfwise.core.formats import Format
-from halfwise.emulation.ort import Device, Session
+from halfwise.emulation.ort import AnySession, Device
 from halfwise.precision.rewrite import Weight
 
 __all__ = ["Compiled", "Read"]
@@ -19,7 +19,7 @@ Read = tuple[str, ir.Value, Format | None]
 class Compiled:
     """Its session, and which tensors of the model its inputs and outputs are."""
 
-    session: Session
+    session: AnySession
     reads: tuple[Read, ...]
     outputs: tuple[ir.Value, ...]
     names: tuple[str, ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +100,24 @@ class Cuda:
 
     def wait(self) -> None:
         self._call("cuStreamSynchronize", ctypes.c_void_p(self.stream))
+
+    def functions(self, code: bytes, names: Sequence[str]) -> dict[str, int]:
+        """Those of a compiled source, by name; they are kept until the program ends."""
+        module, found = ctypes.c_void_p(), {}
+        self._call("cuModuleLoadData", ctypes.byref(module), code)
+        for name in names:
+            function = ctypes.c_void_p()
+            self._call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
+            found[name] = int(function.value or 0)
+        return found
+
+    def launch(
+        self, function: int, blocks: tuple[int, int], threads: int, arguments: Sequence[ctypes._SimpleCData[int]]
+    ) -> None:
+        """Behind what other libraries began without a stream of their own."""
+        places = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
+        grid = (*blocks, 1, threads, 1, 1, 0)
+        self._call("cuLaunchKernel", ctypes.c_void_p(function), *grid, None, places, None)
 
     def mark(self) -> int:
         """An event behind all that the stream was given so far."""

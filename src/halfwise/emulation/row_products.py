@@ -11,11 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["results_of_rows", "rows_of"]
+__all__ = ["results_of_rows", "rows_of", "shape_of"]
 
 Array = NDArray[Any]
 
 AT_ONCE_BYTES = 1 << 26  # that one product of the rows of several inputs makes
+
+
+def shape_of(array: Any) -> tuple[int, ...]:
+    """Of an array here or on a GPU; empty where it is neither."""
+    shape = getattr(array, "shape", ())
+    return tuple(shape() if callable(shape) else shape)
 
 
 def rows_of(arrays: Sequence[Any], width: int) -> list[Array] | None:
@@ -26,7 +32,7 @@ def rows_of(arrays: Sequence[Any], width: int) -> list[Array] | None:
 
 
 def results_of_rows(
-    rows: Sequence[Array], columns: int, tables: Iterable[Array], run: Callable[[Array, Array], Array]
+    rows: Sequence[Array], columns: int, tables: Iterable[Any], run: Callable[[Array, Any], Array]
 ) -> list[Array]:
     """What `run` makes of each input's rows and a table, which comes in parts that have `columns` together."""
     several = [index for index, each in enumerate(rows) if len(each) > 1]

@@ -16,22 +16,26 @@ import onnx
 from onnx import helper
 
 from halfwise.emulation.late_constants import constants_late
+from halfwise.model.families import PRODUCTS
 from halfwise.model.held_graphs import held_graphs
 
-__all__ = ["Picked", "Product", "Segment", "reads_of", "segments"]
+__all__ = ["Picked", "Product", "Segment", "multiplies", "reads_of", "segments"]
 
 LARGE_BYTES = 1 << 20  # of a weight that begins a segment
+_PLAIN = ("alpha", "beta")  # where they are 1
 
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """Rows by a weight of two dimensions, `turned` where it lies the other way, and the segment of rows alone."""
+    """Rows by a weight of two dimensions, `turned` where it lies the other way, and the segment of rows alone. A bias
+    is a constant, if there is one."""
 
     rows: str
     table: str
     result: str
     turned: bool
     segment: Segment
+    bias: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +71,13 @@ class Segment:
     def product(self) -> Product | None:
         """What it is, where it is one product."""
         (*before, node) = self.nodes
-        if node.op_type != "MatMul" or node.domain or node.input[0] == node.input[1]:
+        if not takes_rows(node) or node.input[0] == node.input[1]:
             return None
-        rows, table, result = node.input[0], node.input[1], node.output[0]
+        rows, table, result, bias = node.input[0], node.input[1], node.output[0], (*node.input, "", "")[2]
         if not before:
-            return Product(rows, table, result, False, self)
+            return Product(rows, table, result, turns_table(node), self, bias)
+        if node.op_type != "MatMul":
+            return None
         if len(before) > 1 or not _turns(before[0]) or before[0].output[0] != table or rows == table:
             return None
         table = before[0].input[0]
@@ -100,7 +106,8 @@ def segments(graph: onnx.GraphProto, large: Collection[str], uncut: Collection[s
     for index in turned:  # each product has a Transpose of its own
         reads[index + 1].pop(nodes[index].output[0])
     fixed = _of_weights(graph, nodes, reads, large, turned)
-    starts = _joined(_starts(nodes, reads, fixed, large, turned), nodes, reads, uncut)
+    constants = [tensor.name for tensor in graph.initializer]
+    starts = _joined(_starts(nodes, reads, fixed, large, turned, constants), nodes, reads, uncut)
     ends = [*starts[1:], len(reads)]
     last: dict[str, int] = {}
     for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
@@ -115,6 +122,32 @@ def segments(graph: onnx.GraphProto, large: Collection[str], uncut: Collection[s
         if gives:
             found.append(Segment(tuple(nodes[start:end]), tuple(taken), gives, done, all(fixed[start:end])))
     return found
+
+
+def takes_rows(node: onnx.NodeProto) -> bool:
+    """Whether it is a product of rows and a table, and may add a bias."""
+    if node.domain or node.op_type not in ("Gemm", "MatMul"):
+        return False
+    stated = {each.name: each.f if each.name in _PLAIN else each.i for each in node.attribute}
+    return not stated.pop("transA", 0) and all(each == 1 for name, each in stated.items() if name in _PLAIN)
+
+
+def turns_table(node: onnx.NodeProto) -> bool:
+    """Whether the table of a product lies the other way."""
+    return any(each.name == "transB" and each.i for each in node.attribute)
+
+
+def multiplies(segment: Segment, large: Collection[str]) -> bool:
+    """Whether a product or a convolution in it reads one of these, as it lies or turned."""
+    heavy = set(large)
+    for node in segment.nodes:
+        if node.domain or heavy.isdisjoint(node.input):
+            continue
+        if node.op_type in PRODUCTS:
+            return True
+        if _turns(node):
+            heavy.update(node.output)
+    return False
 
 
 def _beside_products(graph: onnx.GraphProto, large: Collection[str]) -> tuple[list[onnx.NodeProto], frozenset[int]]:
@@ -187,14 +220,17 @@ def _starts(
     fixed: Sequence[bool],
     large: Collection[str],
     turned: Collection[int],
+    constants: Collection[str],
 ) -> list[int]:
     """Where a segment begins."""
     heavy = {*large, *(name for node, each in zip(nodes, fixed, strict=True) if each for name in node.output)}
+    held = {*constants, ""}
+    by_rows = [takes_rows(node) and held.issuperset(node.input[2:]) for node in nodes]
     alone = [
         not each
         and (
             (_picks(node) and node.input[0] in large)
-            or (node.op_type == "MatMul" and not node.domain and (node.input[1] in heavy or index - 1 in turned))
+            or (by_rows[index] and (node.input[1] in heavy or index - 1 in turned))
         )
         for index, (node, each) in enumerate(zip(nodes, fixed, strict=True))
     ]

@@ -30,10 +30,11 @@ from halfwise.emulation.large_tables import (
 )
 from halfwise.emulation.late_constants import constants_late
 from halfwise.emulation.lent_weights import LentWeights
-from halfwise.emulation.ort import FEW, MANY, RUNTIME_IR_VERSION, Device, Session
+from halfwise.emulation.ort import FEW, MANY, RUNTIME_IR_VERSION, AnySession, Device
 from halfwise.emulation.packed_weights import dequantised_weight, plain_product
 from halfwise.emulation.quantised_tensor import QuantisedTensor, quantised_weight
 from halfwise.emulation.row_products import results_of_rows, rows_of
+from halfwise.emulation.sessions import session_for
 from halfwise.emulation.store import Store, is_large
 from halfwise.emulation.table_steps import made_for_all, of_table, turned_table
 from halfwise.emulation.weights import Room
@@ -68,7 +69,7 @@ class Stepper:
     def __init__(self, emulator: Emulator) -> None:
         self.emulator = emulator
         self.executed = 0.0
-        self._sessions: dict[tuple[bytes, Device], Session] = {}
+        self._sessions: dict[tuple[bytes, Device], AnySession] = {}
         self._compiled: dict[tuple[Any, ...], Compiled] = {}
         self._lent = LentWeights(emulator.weights)
         self._inner: dict[ir.Node, tuple[ir.Node, ...]] = {}
@@ -217,7 +218,7 @@ class Stepper:
             return None
         return self.emulator.weights.of(Weight("", found, fmt), room=Room())
 
-    def _plain(self, node: ir.Node, compiled: Compiled, assignment: Assignment) -> tuple[Session, Weight] | None:
+    def _plain(self, node: ir.Node, compiled: Compiled, assignment: Assignment) -> tuple[AnySession, Weight] | None:
         """The session of that product, and its weight."""
         found, model = plain_product(self._unit(node, assignment)[0], compiled.weights), assignment.sites.model
         return (
@@ -251,7 +252,7 @@ class Stepper:
         run = compiled.session.run
         return by_columns(table, lambda part: run({**feeds, name: store.as_read(value, part, fmt)}))
 
-    def _lying(self, node: ir.Node, assignment: Assignment) -> Session | None:
+    def _lying(self, node: ir.Node, assignment: Assignment) -> AnySession | None:
         """The session of a product that takes its table as it lies."""
         proto = as_it_lies(self._unit(node, assignment)[0])
         return None if proto is None else self._session(node, proto, assignment.sites.model)
@@ -305,14 +306,14 @@ class Stepper:
         names_out = tuple(name for name, _ in unit.outputs)
         return Compiled(session, unit.reads, outputs, names_out, self._device(node, assignment.sites.model))
 
-    def _session(self, node: ir.Node, proto: onnx.ModelProto, model: Model, device: Device | None = None) -> Session:
+    def _session(self, node: ir.Node, proto: onnx.ModelProto, model: Model, device: Device | None = None) -> AnySession:
         """One for all nodes of equal content."""
         device = device or self._device(node, model)
         content = proto.SerializeToString(deterministic=True), device
         if content not in self._sessions:
             several = MANY if self.emulator.streams(model) else FEW
             threads = several if node.op_type in _HEAVY else 1
-            self._sessions[content] = Session(proto, threads=threads, device=device)
+            self._sessions[content] = session_for(proto, threads=threads, device=device)
         return self._sessions[content]
 
     def _device(self, node: ir.Node, model: Model) -> Device:

@@ -19,8 +19,9 @@ from halfwise.core.set_aside import is_aside, set_aside
 from halfwise.emulation.kept_walks import KeptWalks, identity_of
 from halfwise.emulation.large_tables import places_in
 from halfwise.emulation.ort import MANY, RUNTIME_IR_VERSION, Answer, AnySession, Device, Session
-from halfwise.emulation.row_products import results_of_rows, rows_of
-from halfwise.emulation.segments import LARGE_BYTES, Product, Segment, segments
+from halfwise.emulation.row_products import results_of_rows, rows_of, shape_of
+from halfwise.emulation.segments import LARGE_BYTES, Product, Segment, multiplies, segments
+from halfwise.emulation.sessions import session_for
 from halfwise.emulation.weight_supply import WeightSupply
 from halfwise.emulation.weights import RoundedWeights
 from halfwise.model.model import Model
@@ -29,7 +30,7 @@ from halfwise.precision.rewrite import Weight
 __all__ = ["Sessions", "StreamedSession", "answered", "declared"]
 
 Array = NDArray[Any]
-Sessions = dict[bytes, Session]  # by their content
+Sessions = dict[tuple[bytes, Device], AnySession]  # by their content and where they run
 
 LIVE_BYTES = 1 << 29  # of tensors that all inputs together hold between segments; beyond it some wait
 LEAST_LIVE_BYTES = 1 << 27  # of a small model, whose weights are soon read once more
@@ -53,7 +54,7 @@ class _Lane:
 class _Ready:
     """A segment's session for inputs of some types: what it takes and gives, by the names in it."""
 
-    session: Session
+    session: AnySession
     takes: tuple[tuple[str, str], ...]
     gives: tuple[tuple[str, str], ...]
 
@@ -95,6 +96,8 @@ class StreamedSession:
         uncut = {name for name, each in values.items() if each.type.WhichOneof("value") not in (None, "tensor_type")}
         large = {weight.name for weight in given if 4 * weight.tensor.size >= LARGE_BYTES}
         self._segments = segments(graph, large, uncut)
+        made_of_weights = (name for segment in self._segments if segment.of_weights for name in segment.gives)
+        self._large = large.union(made_of_weights)
         self._ready: dict[tuple[Any, ...], _Ready] = {}
         self._brief: dict[tuple[Any, ...], _Ready] = {}  # of the segment that runs: they hold its weights
 
@@ -137,7 +140,8 @@ class StreamedSession:
             lanes = [_Lane(number, {n: feeds[number][n] for n in self.input_names}) for number in waiting]
             waiting = []
             shared: dict[str, Any] = {}
-            supply = WeightSupply(self._segments, self._weights, self._rounded, self._device)
+            places = [self._place(segment) for segment in self._segments]
+            supply = WeightSupply(self._segments, places, self._weights, self._rounded)
             for number, segment in enumerate(self._segments):
                 self._walked(number, len(self._segments))
                 self._through(segment, lanes, shared, partial(supply.of, number))
@@ -216,31 +220,40 @@ class StreamedSession:
         """A product with a weight of two dimensions, of the rows of all inputs."""
         product = segment.product
         table = weights.get(product.table, shared.get(product.table)) if product is not None else None
-        if product is None or not (isinstance(table, np.ndarray) and table.ndim == 2):
+        shape = shape_of(table)
+        if product is None or table is None or len(shape) != 2:
             return False
-        rows = rows_of([lane.values.get(product.rows) for lane in lanes], table.shape[product.turned])
+        rows = rows_of([lane.values.get(product.rows) for lane in lanes], shape[product.turned])
         if rows is None or (not product.turned and (len(rows) < 2 or any(len(each) == 1 for each in rows))):
             return False
-        return self._products(product, lanes, rows, [table], table.shape[1 - product.turned])
+        bias = {name: weights[name] for name in (product.bias,) if name in weights}
+        return self._products(product, lanes, rows, [table], shape[1 - product.turned], bias)
 
     def _by_parts(self, segment: Segment, lanes: Sequence[_Lane]) -> bool:
         """The same with a table that is rounded part by part."""
         product = segment.product
         weight = self._weights.get(product.table) if product is not None else None
-        if product is None or weight is None or self._device != "cpu":
+        if product is None or product.bias or weight is None or self._device != "cpu":
             return False
         axis = int(not product.turned)  # of the table's columns in the product
         if not self._rounded.has_parts(weight, axis):
             return False
         shape = weight.tensor.shape.numpy()
         rows = rows_of([lane.values.get(product.rows) for lane in lanes], shape[1 - axis])
-        return rows is not None and self._products(product, lanes, rows, self._rounded.parts(weight, axis), shape[axis])
+        parts = self._rounded.parts(weight, axis)
+        return rows is not None and self._products(product, lanes, rows, parts, shape[axis], {})
 
     def _products(
-        self, product: Product, lanes: Sequence[_Lane], rows: Sequence[Array], tables: Iterable[Array], columns: int
+        self,
+        product: Product,
+        lanes: Sequence[_Lane],
+        rows: Sequence[Array],
+        tables: Iterable[Any],
+        columns: int,
+        bias: Mapping[str, Any],
     ) -> bool:
-        def run(each: Array, table: Array) -> Array:
-            found = self._run(product.segment, {product.rows: each, product.table: table}, {})
+        def run(each: Array, table: Any) -> Array:
+            found = self._run(product.segment, {product.rows: each, product.table: table, **bias}, {})
             return np.asarray(found[product.result])
 
         try:
@@ -261,6 +274,10 @@ class StreamedSession:
             return self._rounded.of(self._weights[name])
         return onnx.numpy_helper.to_array(self._constants[name])
 
+    def _place(self, segment: Segment) -> Device:
+        """A GPU multiplies large weights: the rest is a small part of the work, and has the processor's bits here."""
+        return self._device if multiplies(segment, self._large) else "cpu"
+
     # -- one segment ------------------------------------------------------------------------------------------------
 
     def _run(self, segment: Segment, feeds: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
@@ -275,15 +292,16 @@ class StreamedSession:
         return {name: found[inside] for inside, name in ready.gives}
 
     def _load(self, segment: Segment, taken: Mapping[str, Any], constant: Mapping[str, Array]) -> _Ready:
-        names = _spelling(segment)
+        names, device = _spelling(segment), self._place(segment)
         proto = self._spelled(segment, names, taken)
+        session: AnySession
         if constant:
             held = {names.get(name, name): array for name, array in constant.items()}
-            session = Session(proto, held, lean=True, threads=MANY, device=self._device, redraw=self._redraw)
+            session = Session(proto, held, lean=True, threads=MANY, device=device, redraw=self._redraw)
         else:
-            content = proto.SerializeToString(deterministic=True)
+            content = proto.SerializeToString(deterministic=True), device
             if content not in self._known:
-                self._known[content] = Session(proto, threads=MANY, device=self._device, redraw=self._redraw)
+                self._known[content] = session_for(proto, threads=MANY, device=device, redraw=self._redraw)
             session = self._known[content]
         gives = tuple((names.get(name, name), name) for name in segment.gives)
         return _Ready(session, tuple((names.get(name, name), name) for name in taken), gives)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from halfwise.emulation.compiled_node import Compiled
 from halfwise.emulation.large_tables import is_turned, places_in, turns
-from halfwise.emulation.row_products import results_of_rows, rows_of
+from halfwise.emulation.row_products import results_of_rows, rows_of, shape_of
 from halfwise.emulation.store import Store
 from halfwise.precision.assignment import Assignment
 
@@ -21,13 +21,14 @@ Array = NDArray[Any]
 
 def made_for_all(node: ir.Node, compiled: Compiled, store: Store, feeds: Mapping[str, Array]) -> bool:
     """Whether the product with a weight was made for all that go beside a store: it reads the weight once."""
-    if len(store.beside) < 2 or node.op_type != "MatMul" or node.domain or compiled.device != "cpu":
+    if len(store.beside) < 2 or node.op_type != "MatMul" or node.domain:
         return False
     (name, value, fmt), *others = compiled.reads
     if len(others) != 1 or not others[0][1].is_initializer() or any(value not in each for each in store.beside):
         return False
     table, taken = feeds[others[0][0]], [each.read(value, fmt) for each in store.beside]
-    rows = rows_of(taken, table.shape[0]) if table.ndim == 2 else None
+    shape = shape_of(table)
+    rows = rows_of(taken, shape[0]) if len(shape) == 2 else None
     if rows is None:
         return False
 
@@ -35,8 +36,8 @@ def made_for_all(node: ir.Node, compiled: Compiled, store: Store, feeds: Mapping
         made: Array = compiled.session.run({name: each, others[0][0]: part}, compiled.names)[compiled.names[0]]
         return made
 
-    for each, of, made in zip(store.beside, taken, results_of_rows(rows, table.shape[1], [table], run), strict=True):
-        each.ahead[node] = made.reshape(*of.shape[:-1], table.shape[1])
+    for each, of, made in zip(store.beside, taken, results_of_rows(rows, shape[1], [table], run), strict=True):
+        each.ahead[node] = made.reshape(*of.shape[:-1], shape[1])
     return True
 
 

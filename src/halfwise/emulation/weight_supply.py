@@ -23,13 +23,18 @@ __all__ = ["WeightSupply"]
 class WeightSupply:
     """For one walk. What was handed out lasts until the next is asked for.
 
-    On a GPU the next segment's weights are uploaded while one runs; else the system is told to read them from the disk.
+    Where segments run on a GPU, the next one's weights are made while one runs; else the system is told to read them
+    from the disk.
     """
 
     def __init__(
-        self, segments: Sequence[Segment], weights: Mapping[str, Weight], rounded: RoundedWeights, device: Device
+        self,
+        segments: Sequence[Segment],
+        places: Sequence[Device],
+        weights: Mapping[str, Weight],
+        rounded: RoundedWeights,
     ) -> None:
-        self._weights, self._rounded, self._device = weights, rounded, device
+        self._weights, self._rounded, self._places = weights, rounded, places
         self._room = rounded.room
         numbers = [number for number, each in enumerate(segments) if not self._few(each) and any(self._names(each))]
         self._segments = segments
@@ -39,29 +44,29 @@ class WeightSupply:
     def of(self, number: int) -> dict[str, Any]:
         """A segment's weights, by name."""
         segment, follows = self._segments[number], self._next.get(number)
-        if self._device != "cuda":
+        if "cuda" not in self._places:
             self._expect(follows)
             needed = {name: self._weights[name] for name in self._names(segment)}
             self._room.clear(sum(weight.tensor.size for weight in needed.values() if weight.fmt is not None))
             return {name: self._rounded.of(weight, room=self._room) for name, weight in needed.items()}
         known = self._ahead.pop(number, None)
-        found = self._uploaded(number) if known is None else known.result()
+        found = self._brought(number) if known is None else known.result()
         if follows is not None:
-            self._ahead[follows] = beside(lambda: self._uploaded(follows))
+            self._ahead[follows] = beside(lambda: self._brought(follows))
         return found
 
     def end(self) -> None:
         """After the last segment."""
         self._room.leave()
 
-    def _uploaded(self, number: int) -> dict[str, Any]:
+    def _brought(self, number: int) -> dict[str, Any]:
         from halfwise.emulation.gpu_weights import on_gpu
 
         segment, room = self._segments[number], Room()
         found: dict[str, Any] = {}
         for name in self._names(segment):
-            weight, is_foreign = self._weights[name], name in segment.foreign
-            found[name] = self._rounded.of(weight, room=room) if is_foreign else on_gpu(weight, self._rounded, room)
+            weight, there = self._weights[name], self._places[number] == "cuda" and name not in segment.foreign
+            found[name] = on_gpu(weight, self._rounded, room) if there else self._rounded.of(weight, room=room)
         return found
 
     def _names(self, segment: Segment) -> Iterator[str]:

@@ -22,6 +22,7 @@ _HALF = Format.FP16
 # Below this root mean square a channel can lose more than 1% by rounding to multiples of 2^-24.
 _QUIET = 2.0**-18
 _WIDEST = Format.FP32.max
+_FIRST = 1 << 14  # elements that tell of most weights that they are not too quiet
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +88,7 @@ def too_quiet(elements: Elements, shape: tuple[int, ...], axis: int | None) -> b
     """Whether the weight, or any of its channels, is small enough throughout to lose 1% or more."""
     energy = np.zeros(1 if axis is None else shape[axis])
     limit = _QUIET**2 * elements.size / energy.size
-    for block, channels in _blocks(elements, shape, axis):
+    for block, channels in _blocks(elements, shape, axis, _FIRST):
         with np.errstate(all="ignore"):
             energy[channels] += np.einsum("oci,oci->c", block, block)
         if not (energy < limit).any():  # it only grows: usually a few rows tell
@@ -123,8 +124,11 @@ def rounding(
     return Rounding(energy, affected, typed_change, weak_change, largest, largest_relative)
 
 
-def _blocks(elements: Elements, shape: tuple[int, ...], axis: int | None) -> Iterator[tuple[NDArray[Any], slice]]:
-    """Windows of shape (outer, channels, inner), and which channels they are."""
+def _blocks(
+    elements: Elements, shape: tuple[int, ...], axis: int | None, begin: int = 0
+) -> Iterator[tuple[NDArray[Any], slice]]:
+    """Windows of shape (outer, channels, inner), and which channels they are. Where each has all channels, one of
+    `begin` elements is followed by larger ones."""
     channels = 1 if axis is None else shape[axis]
     outer = 1 if axis is None else math.prod(shape[:axis])
     inner = elements.size if axis is None else math.prod(shape[axis + 1 :])
@@ -137,11 +141,12 @@ def _blocks(elements: Elements, shape: tuple[int, ...], axis: int | None) -> Ite
             last = min(first + step, channels)
             yield elements.read(first * inner, last * inner).reshape(1, last - first, inner), slice(first, last)
     else:
-        step = max(1, WINDOW // max(1, channels * inner))
-        for first in range(0, outer, step):
-            last = min(first + step, outer)
+        first, some = 0, min(begin or WINDOW, WINDOW)
+        while first < outer:
+            last = min(first + max(1, some // max(1, channels * inner)), outer)
             block = elements.read(first * channels * inner, last * channels * inner)
             yield block.reshape(last - first, channels, inner), slice(0, channels)
+            first, some = last, min(4 * some, WINDOW)
 
 
 def _ratio(part: float, whole: float) -> float:
