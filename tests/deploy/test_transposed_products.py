@@ -177,6 +177,20 @@ def test_what_the_cpu_provider_makes_of_fp16_is_spared_it(order: tuple[int, ...]
     }
 
 
+@pytest.mark.parametrize("target", ["trt-10.9", "onnx"])
+def test_the_file_for_another_runtime_says_that_the_cpu_provider_crashes_on_it(target: str, tmp_path: Path) -> None:
+    """It is run here without the optimizer that crashes: nobody was told, and everybody else has it."""
+    proto = product((1, 2, 0))
+    del proto.graph.node[0]
+    proto.graph.node[0].input[0] = "x"
+    inputs = [{"x": np.full((4, 4, 4), 1.5, np.float32)}]
+    made = fix(proto, inputs, target=target, out=tmp_path)
+    assert made.delivered is not None and made.delivered.verdict is not None and made.delivered.verdict.met
+    assert made.typed is not None
+    ended = subprocess.run([sys.executable, "-c", _LOAD, str(made.typed.path)], capture_output=True, check=False)
+    assert (NoteKind.ORT_CPU_MAY_CRASH in kinds(made.notes)) is (ended.returncode != 0) is (target != "onnx")
+
+
 def lstm_and_linear(batch: int | str = 2) -> onnx.ModelProto:
     """As PyTorch exports an LSTM with the batch first, and a Linear behind it."""
     rng = np.random.default_rng(0)

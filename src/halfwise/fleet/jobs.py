@@ -52,7 +52,7 @@ class Job:
     @property
     def title(self) -> str:
         """Of a line: what is done to what."""
-        more = (self.target if self.action in ("fix", "gate") else "", " ".join(self.tolerance), self.version)
+        more = (self.target, " ".join(self.tolerance), self.version)
         return " ".join(filter(None, (self.model, self.action, *more)))
 
     @property
@@ -63,7 +63,7 @@ class Job:
     @property
     def folder(self) -> str:
         """A name of its own for each job of one model, which does not change from run to run."""
-        parts = [self.action, self.target if self.action in ("fix", "gate") else "", *self.tolerance, self.version]
+        parts = [self.action, self.target, *self.tolerance, self.version]
         return _NOT_A_NAME.sub("_", "-".join(filter(None, parts)))[:80] + f"-{_digest(self.subject + self.version)[:6]}"
 
     def words(self, inputs: Sequence[str], out: str) -> list[str]:
@@ -166,7 +166,7 @@ def _job(folder: Path, subject: Subject, file: Path, which: tuple[str, str, str,
         version,
         file,
         action,
-        target if action in ("fix", "gate") else "",
+        target if action == "fix" else "",  # a gate has its plan's
         bounds,
         (*metric, *runs, *device),
         tuple(placed(text) for text in subject.inputs) if reads else (),

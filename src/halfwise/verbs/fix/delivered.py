@@ -15,7 +15,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import Verdict
 from halfwise.core.whole_files import scratch_folder
 from halfwise.deploy.onnxruntime.cpu_kernels import cpu_refusal_note
-from halfwise.deploy.onnxruntime.transposed_products import crashing_optimizers
+from halfwise.deploy.onnxruntime.transposed_products import cpu_crash_note, crashing_optimizers
 from halfwise.deploy.targets import kind_of
 from halfwise.emulation.endless_loops import deciding
 from halfwise.emulation.runtime_words import runtime_reason
@@ -82,7 +82,9 @@ def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -
     except BackendFailure as error:
         return Delivered(None, counts=counts, note=Note.of(NoteKind.DELIVERED_FAILS, why=runtime_reason(error)))
     found = judged_as_written(prepared, candidate, feeds, outputs)
-    note = None if found.verdict.met or counts else Note.of(NoteKind.DELIVERED_MISSES, error=found.verdict.because)
+    note = None if counts else cpu_crash_note(written)  # of another runtime's file, which ran without that optimizer
+    if not (found.verdict.met or counts):
+        note = Note.of(NoteKind.DELIVERED_MISSES, error=found.verdict.because)
     return Delivered(found.verdict, found.outputs, counts, note)
 
 
