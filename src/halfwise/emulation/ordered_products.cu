@@ -1,5 +1,5 @@
 // FP32 products of rows and a table, summed in the order of ONNX Runtime's kernels for x86 processors: the same bits.
-// `python -m tools.kernels` compiles this file; a GPU's driver takes what it makes.
+// NVRTC compiles this file when the first such product runs (cuda_compiler.py).
 
 static const int TILE = 64, DEPTH = 16, SIDE = 4;
 

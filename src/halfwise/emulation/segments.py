@@ -19,7 +19,7 @@ from halfwise.emulation.late_constants import constants_late
 from halfwise.model.families import PRODUCTS
 from halfwise.model.held_graphs import held_graphs
 
-__all__ = ["Picked", "Product", "Segment", "multiplies", "reads_of", "segments"]
+__all__ = ["Picked", "Product", "Segment", "multiplies", "reads_of", "segments", "takes_rows", "turns_table"]
 
 LARGE_BYTES = 1 << 20  # of a weight that begins a segment
 _PLAIN = ("alpha", "beta")  # where they are 1
