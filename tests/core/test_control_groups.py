@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from halfwise.core import control_groups, cores
-from halfwise.core.control_groups import cores_allowed, memory_left
+from halfwise.core.control_groups import cores_allowed, memory_free, memory_left
 from halfwise.core.cores import cores_here
 from halfwise.fleet import processes
 
@@ -76,6 +76,22 @@ CASES = [
 def test_memory(root: Path, group: str, files: Files, left: float) -> None:
     planted(root, group, files)
     assert memory_left() == left
+
+
+@pytest.mark.parametrize(
+    ("told", "most", "free"),
+    [
+        ("MemTotal: 9 kB\nMemAvailable:    2097152 kB\nBuffers: 7 kB\n", "max", 2 * GB),
+        ("MemTotal: 9 kB\nMemAvailable:    2097152 kB\n", f"{GB}", GB),
+        ("MemTotal: 9 kB\n", "max", 10 * GB),
+        ("MemAvailable: many kB\n", f"{GB}", GB),
+    ],
+)
+def test_what_is_free(root: Path, monkeypatch: pytest.MonkeyPatch, told: str, most: str, free: int) -> None:
+    planted(root, "0::/", {"memory.max": most})
+    (root / "meminfo").write_text(told)
+    monkeypatch.setattr(control_groups, "_MEMORY", root / "meminfo")
+    assert memory_free() == free
 
 
 @pytest.mark.parametrize(

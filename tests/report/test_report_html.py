@@ -22,6 +22,7 @@ from halfwise.core.told import Told
 from halfwise.core.tolerance import Verdict
 from halfwise.deploy.deploy_files import DeployFiles
 from halfwise.emulation.emulate import Emulator
+from halfwise.model import elements, weight_facts
 from halfwise.model.model import Model, load
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.plan_document import RepairRecord
@@ -227,6 +228,31 @@ def test_how_much_of_the_weights_was_looked_at_is_told(tmp_path: Path, monkeypat
     looked = [int(stand.part.split(" of ")[0].replace(",", "")) for stand in stands if stand.part]
     assert looked == sorted(looked) and 0 < looked[0] < looked[-1] < 2 * values
     assert all(stand.part.endswith(f" of {2 * values:,} values") and stand.left for stand in stands[1:])
+
+
+def test_each_large_weight_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its counts and its powers of two are found while it is in memory; the time is part of what the job took."""
+    for name, value in (("_LEAST", 1), ("_LARGE", 1), ("_SETTLED_NS", 0)):
+        monkeypatch.setattr(weight_facts, name, value)
+    asked = list[str]()
+    counted, looked = fix_report.counts_of_weights, fix_report.powers_of_two
+    monkeypatch.setattr(
+        fix_report, "counts_of_weights", lambda each: asked.append(f"counts of {each[0].name}") or counted(each)
+    )
+    monkeypatch.setattr(
+        fix_report, "powers_of_two", lambda each: asked.append(f"powers of {each.name}") or looked(each)
+    )
+    onnx.save(encoder().model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    result = fix(tmp_path / "m.onnx", encoder().inputs, out=tmp_path / "out")
+    read = list[str]()
+    mapped = elements._mapped
+    monkeypatch.setattr(elements, "_mapped", lambda file, *span: read.append(file.whose) or mapped(file, *span))
+    told = fix_report.with_report(result)
+    names = [each.removeprefix("counts of ") for each in asked[::2]]
+    assert asked == [f"{what} of {name}" for name in names for what in ("counts", "powers")]
+    assert len(names) == len(set(names)) > 5
+    assert {read.count(f"initializer {name!r}") for name in names} <= {1, 2}  # the search may have counted some
+    assert told.cost.seconds > result.cost.seconds
 
 
 def test_how_long_the_other_weights_take_is_told_each_second() -> None:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-__all__ = ["cores_allowed", "memory_left", "tasks_left"]
+__all__ = ["cores_allowed", "memory_free", "memory_left", "tasks_left"]
 
 _GROUP, _GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+_MEMORY = Path("/proc/meminfo")
+_UNKNOWN = 10 << 30  # bytes, where the system does not say what is free
 _UNIFIED = "unified"  # where version 2 lies beside version 1
 _FROM_FILES = ("inactive_file", "active_file")  # bytes of memory that the system takes back when it is wanted
 _OF_ALL = "total_"  # before these names, in version 1: with those of groups within
@@ -20,6 +22,16 @@ def tasks_left() -> float:
     return min(
         (_number(group / "pids.max") - _used(group / "pids.current") for group in _groups("pids")), default=math.inf
     )
+
+
+def memory_free() -> float:
+    """Bytes that may be taken here: what the system has left, or a container allows."""
+    free = 0
+    with suppress(OSError, ValueError):
+        for line in _MEMORY.read_text(encoding="ascii").splitlines():
+            name, value, *_ = line.split()
+            free = 1024 * int(value) if name == "MemAvailable:" else free
+    return min(free or _UNKNOWN, memory_left())
 
 
 def memory_left() -> float:

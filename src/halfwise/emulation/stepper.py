@@ -42,6 +42,7 @@ from halfwise.model.bodies import bodies_of, nodes_in
 from halfwise.model.families import PRODUCTS, RECURRENT
 from halfwise.model.model import Model
 from halfwise.model.ops import BODIES
+from halfwise.model.passing import Passing
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import RewrittenUnit, Weight, rewrite_unit
 
@@ -75,6 +76,7 @@ class Stepper:
         self._inner: dict[ir.Node, tuple[ir.Node, ...]] = {}
         self._outside: dict[ir.Node, frozenset[ir.Value]] = {}
         self._current: tuple[object, dict[ir.Node, Compiled]] | None = None
+        self._passing: tuple[Model, Passing] | None = None
 
     def rest(self) -> None:
         """Others may have the memory of what is made again when it is asked for."""
@@ -99,12 +101,26 @@ class Stepper:
         model = store.assignment.sites.model
         self.emulator.make_room(store.assignment.sites)
         nodes, left = self._in_order(model), self._uses(model.graph, model.judged_values)
-        yield from self._walked(self._told(nodes), left, store, branches)
+        yield from self._walked(self._told(nodes, self._passing_of(model, nodes)), left, store, branches)
 
-    def _told(self, nodes: Sequence[ir.Node]) -> Iterator[ir.Node]:
+    def _told(self, nodes: Sequence[ir.Node], passing: Passing) -> Iterator[ir.Node]:
         for number, node in enumerate(nodes):
             self.emulator.walked(number, len(nodes))
+            passing.at(number)
             yield node
+        passing.end()
+
+    def _passing_of(self, model: Model, nodes: Sequence[ir.Node]) -> Passing:
+        """One for all that go through a model beside one another."""
+        if self._passing is None or self._passing[0] is not model:
+            steps = nodes if self.emulator.streams(model) else ()
+            self._passing = model, Passing(map(self._weights, steps))
+        return self._passing[1]
+
+    def _weights(self, node: ir.Node) -> list[ir.TensorProtocol]:
+        """All that it reads as a whole."""
+        values = () if picks_rows(node) else self.outside(node)
+        return [v.const_value for v in values if v.is_initializer() and v.const_value is not None]
 
     def _walked(
         self, nodes: Iterable[ir.Node], left: dict[ir.Value, int], store: Store, branches: bool

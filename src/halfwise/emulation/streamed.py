@@ -144,6 +144,7 @@ class StreamedSession:
             supply = WeightSupply(self._segments, places, self._weights, self._rounded)
             for number, segment in enumerate(self._segments):
                 self._walked(number, len(self._segments))
+                supply.begin(number)
                 self._through(segment, lanes, shared, partial(supply.of, number))
                 while len(lanes) > 1 and sum(lane.bytes for lane in lanes) > self._live_bytes:
                     waiting.insert(0, lanes.pop().number)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any
 
 import onnx_ir as ir
@@ -14,7 +12,7 @@ from halfwise.core.cores import beside
 from halfwise.emulation.ort import Device
 from halfwise.emulation.segments import Segment
 from halfwise.emulation.weights import Room, RoundedWeights
-from halfwise.model.weights import stored_tensor
+from halfwise.model.passing import Passing
 from halfwise.precision.rewrite import Weight
 
 __all__ = ["WeightSupply"]
@@ -23,8 +21,7 @@ __all__ = ["WeightSupply"]
 class WeightSupply:
     """For one walk. What was handed out lasts until the next is asked for.
 
-    Where segments run on a GPU, the next one's weights are made while one runs; else the system is told to read them
-    from the disk.
+    Where segments run on a GPU, the next one's weights are made while one runs; else they are read from the disk then.
     """
 
     def __init__(
@@ -38,14 +35,18 @@ class WeightSupply:
         self._room = rounded.room
         numbers = [number for number, each in enumerate(segments) if not self._few(each) and any(self._names(each))]
         self._segments = segments
+        self._passing = Passing([] if self._few(each) else map(self._tensor, self._names(each)) for each in segments)
         self._next = dict(zip([-1, *numbers], numbers, strict=False))
         self._ahead: dict[int, Future[dict[str, Any]]] = {}
+
+    def begin(self, number: int) -> None:
+        """A segment is next."""
+        self._passing.at(number)
 
     def of(self, number: int) -> dict[str, Any]:
         """A segment's weights, by name."""
         segment, follows = self._segments[number], self._next.get(number)
         if "cuda" not in self._places:
-            self._expect(follows)
             needed = {name: self._weights[name] for name in self._names(segment)}
             self._room.clear(sum(weight.tensor.size for weight in needed.values() if weight.fmt is not None))
             return {name: self._rounded.of(weight, room=self._room) for name, weight in needed.items()}
@@ -57,6 +58,7 @@ class WeightSupply:
 
     def end(self) -> None:
         """After the last segment."""
+        self._passing.end()
         self._room.leave()
 
     def _brought(self, number: int) -> dict[str, Any]:
@@ -72,19 +74,9 @@ class WeightSupply:
     def _names(self, segment: Segment) -> Iterator[str]:
         return (name for name in segment.reads if name in self._weights)
 
+    def _tensor(self, name: str) -> ir.TensorProtocol:
+        return self._weights[name].tensor
+
     def _few(self, segment: Segment) -> bool:
         """Whether only a few entries of its weight are asked for, most likely."""
         return segment.picked is not None and segment.picked.table in self._weights
-
-    def _expect(self, number: int | None) -> None:
-        if number is None or not hasattr(os, "posix_fadvise"):
-            return
-        for name in self._names(self._segments[number]):
-            tensor = stored_tensor(self._weights[name].tensor)
-            if isinstance(tensor, ir.ExternalTensor):
-                with suppress(OSError):
-                    file = os.open(tensor.path, os.O_RDONLY)
-                    try:
-                        os.posix_fadvise(file, tensor.offset or 0, tensor.nbytes, os.POSIX_FADV_WILLNEED)
-                    finally:
-                        os.close(file)

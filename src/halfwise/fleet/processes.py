@@ -13,7 +13,7 @@ from halfwise.core.child.black_box import BlackBox
 from halfwise.core.child.forks import Processes
 from halfwise.core.child.kept import forked
 from halfwise.core.child.process import Ended, log_tail
-from halfwise.core.control_groups import memory_left
+from halfwise.core.control_groups import memory_free
 from halfwise.fleet.outcome import LOG, Outcome, ended
 from halfwise.fleet.work import CALL, Order, Verb
 
@@ -21,7 +21,6 @@ __all__ = ["Limits", "Place", "Task", "memory_here", "name_of", "run_here"]
 
 _TICK_S = 0.1
 _KEPT_BACK = 0.8  # of the free memory that a fleet takes where nothing else is said
-_UNKNOWN = 10 << 30  # bytes, where the system does not say what is free
 _STOP_S = 10.0  # within which a killed process is gone
 _SPARE = 1.2  # of what a job held when it was stopped for others
 
@@ -114,8 +113,7 @@ def name_of(verb: Verb) -> str:
 
 def memory_here() -> int:
     """Bytes that a fleet may take: most of what is free, or of what a container allows."""
-    free = _field(Path("/proc/meminfo"), "MemAvailable:") or _UNKNOWN
-    return round(_KEPT_BACK * min(free, memory_left()))
+    return round(_KEPT_BACK * memory_free())
 
 
 def _slots(processes: int) -> list[tuple[int, ...]]:

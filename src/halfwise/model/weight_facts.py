@@ -23,7 +23,7 @@ from halfwise.core.cache_folder import cache_folder
 from halfwise.core.opened import is_own
 from halfwise.core.own_code import code_identity
 
-__all__ = ["fact_of_file", "fact_of_weight", "facts_of_weights"]
+__all__ = ["fact_of_file", "fact_of_weight", "facts_of_weights", "keeps_facts"]
 
 Stamp = tuple[object, ...]
 
@@ -53,6 +53,11 @@ def facts_of_weights(
         if (place := places[number]) is not None:
             _remember(place[0], f"{question} of {place[1]}", made)
     return found
+
+
+def keeps_facts(tensor: ir.TensorProtocol) -> bool:
+    """Whether what is found out about it need not be found out again."""
+    return _place_of(tensor) is not None
 
 
 def fact_of_file(file: Path, question: str, find: Callable[[], Any]) -> Any:

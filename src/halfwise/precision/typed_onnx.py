@@ -15,6 +15,7 @@ from halfwise.core.whole_files import WholeFiles
 from halfwise.model.map_outputs import put_maps_back
 from halfwise.model.model import Model
 from halfwise.model.ops import WIDENED_ATTRIBUTES
+from halfwise.model.passing import Passing
 from halfwise.model.weights import convert_fill, place_of, weight_content, whole_tensor
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.proto_stream import Streamed, write_streamed
@@ -178,8 +179,10 @@ def _append_all(
 ) -> None:
     pending = {weight.name: weight for weight in written.weights}
     outside = [tensor for tensor in written.proto.graph.initializer if tensor.name in pending]
+    passing = Passing([pending[tensor.name].tensor] for tensor in outside)
     for number, tensor in enumerate(outside):
         written_of(number, len(outside))
+        passing.at(number)
         weight = pending[tensor.name]
         length = _bytes(weight)
         if length >= _ALIGNMENT:
@@ -191,6 +194,7 @@ def _append_all(
         tensor.data_location = onnx.TensorProto.EXTERNAL
         for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
             tensor.external_data.add(key=key, value=value)
+    passing.end()
 
 
 def _bytes(weight: Weight) -> int:

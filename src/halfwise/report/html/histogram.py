@@ -14,10 +14,11 @@ from halfwise.core.cores import in_blocks
 from halfwise.core.formats import FloatArray, Format
 from halfwise.model.model import Model
 from halfwise.model.weight_facts import fact_of_weight
+from halfwise.model.weights import stored_tensor
 from halfwise.verbs.scan.values_done import values_done
 from halfwise.verbs.scan.weights import Elements
 
-__all__ = ["WeightHistogram", "WeightLoss", "weigh"]
+__all__ = ["WeightHistogram", "WeightLoss", "powers_of_two", "weigh"]
 
 _EXPONENTS = 256  # of FP32: the biased field; 0 is zero or subnormal, 255 not finite
 _BIAS = 127
@@ -67,7 +68,7 @@ def weigh(model: Model, notify: Callable[[int, int], None] = lambda done, total:
     floats = {value: each for value, each in held.items() if each is not None and each.dtype == ir.DataType.FLOAT}
     done = values_done(sum(int(tensor.size) for tensor in floats.values()), notify)
     for value, tensor in floats.items():
-        own, own_zeros, own_over = _count(tensor)
+        own, own_zeros, own_over = powers_of_two(tensor)
         done(int(tensor.size))
         fields += own
         each[value.name or ""] = _bins(own)
@@ -84,9 +85,10 @@ def _bins(fields: Fields) -> dict[int, int]:
     return {int(e) - _BIAS: int(fields[e]) for e in np.flatnonzero(fields[: _EXPONENTS - 1])}
 
 
-def _count(tensor: ir.TensorProtocol) -> tuple[Fields, int, int]:
+def powers_of_two(tensor: ir.TensorProtocol) -> tuple[Fields, int, int]:
     """The exponent fields, zeros left out; the zeros; and the finite values beyond FP16's largest."""
-    fields, zeros, over = fact_of_weight(tensor, "powers of two", lambda: _told(_counted(Elements(tensor))))
+    stored = stored_tensor(tensor)
+    fields, zeros, over = fact_of_weight(stored, "powers of two", lambda: _told(_counted(Elements(stored))))
     return np.array(fields, np.int64), zeros, over
 
 
