@@ -181,7 +181,7 @@ def test_a_model_that_is_not_run_in_the_end_takes_less() -> None:
     now[0] = 8.0
     for notify in told:
         notify("verifying")
-    assert [_seconds(text) for text in said] == [21, 15]
+    assert [_seconds(text) for text in said] == [21, 13]
 
 
 def test_a_large_model_is_written_and_looked_at_by_the_processor_however_fast_a_gpu_runs_it() -> None:
@@ -216,7 +216,7 @@ def test_a_large_model_is_looked_into_by_a_search_and_only_run_by_a_check() -> N
     notify("verifying")
     course.checked()
     notify("writing")
-    assert [_seconds(text) for text in said] == [24, 19, 15, 7]
+    assert [_seconds(text) for text in said] == [22, 17, 13, 5]
 
 
 def test_the_end_of_a_stream_runs_its_last_steps_alone() -> None:

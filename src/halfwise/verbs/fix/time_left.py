@@ -20,7 +20,7 @@ _TELLING = 0.25  # of a walk: its first parts may be the largest
 _FAR = 1.25  # times what is said, from which on it is corrected upwards where a step begins
 _PACE = 0.5  # of a search, whose end nobody knows: what was foreseen of the time that passes
 _WRITE, _RUN, _REPORT = 1.0, 3.5, 2.0  # passes that take as long as the steps which end a job
-_WRITE_LARGE, _REPORT_LARGE = 1.5, 2.0  # the same of a model that is too large to be run
+_WRITE_LARGE, _REPORT_LARGE = 1.5, 1.0  # the same of a model that is too large to be run
 _NODE_BY_NODE = 1.5  # times what a large model's run takes, at least: a pass that goes through it so
 _GIGABYTE_S = 0.5  # that either of these takes for each of its weights at least, as on a machine with a GPU
 
