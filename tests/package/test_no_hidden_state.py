@@ -74,6 +74,7 @@ GATHERERS = {
     "KeptWalks": "counts those that were not walked again",
     "Names": "the room for long names on a page is shared by all of them",
     "Overflow": "counts the nodes that an infinity has come through",
+    "Passing": "which step of a walk is going on",
     "Receiver": "TensorRT calls it back with the size and the shape of an output",
     "Room": "memory that one weight after the other lies in",
     "RoundedWeights": "a cache within a bound of memory",

@@ -23,7 +23,7 @@ __all__ = ["Passing"]
 
 _LEAST = 1 << 20  # bytes of a weight that is worth asking for
 _PIECE = 1 << 19  # bytes of one request: of a larger one a system may read the beginning only
-_STAYS = 0.6  # of the memory that is free: the rest is for the walk, and for what is written
+_STAYS = 0.85  # of the memory that is free: the rest is for the walk, and for what is written
 
 
 class Passing:
