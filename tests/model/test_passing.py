@@ -46,7 +46,13 @@ def system(monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
         into.append((Path(f"/proc/self/fd/{file}").readlink().name, start // PAGE, size // PAGE))
 
     monkeypatch.setattr(os, "posix_fadvise", advise)
-    for name, value in (("_LEAST", SIZE), ("_PIECE", SIZE), ("_PASSED", set()), ("memory_free", lambda: 0)):
+    for name, value in (
+        ("_LEAST", SIZE),
+        ("_PIECE", SIZE),
+        ("_PASSED", set()),
+        ("_WALK", 3 * PAGE),
+        ("memory_free", lambda: 0),
+    ):
         monkeypatch.setattr(passing, name, value)
     yield seen
 
@@ -87,7 +93,7 @@ def test_what_the_next_step_reads_too_stays(system: System, tmp_path: Path) -> N
 
 
 def test_the_beginning_stays(system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what is free a part: of 10 pages 6, so all of the first weight and half of the second."""
+    """Of ten pages that are free nine, but for three that a walk takes: the first weight and half of the second."""
     monkeypatch.setattr(passing, "memory_free", lambda: 10 * PAGE)
     walk = Passing([[each] for each in _weights(tmp_path, 3)])
     for number in range(3):

@@ -23,7 +23,8 @@ __all__ = ["Passing"]
 
 _LEAST = 1 << 20  # bytes of a weight that is worth asking for
 _PIECE = 1 << 19  # bytes of one request: of a larger one a system may read the beginning only
-_STAYS = 0.85  # of the memory that is free: the rest is for the walk, and for what is written
+_STAYS = 0.9  # of the memory that is free,
+_WALK = 2 << 30  # but for so many bytes, which a walk takes itself
 
 
 class Passing:
@@ -79,7 +80,7 @@ def _sizes(paths: Iterable[str]) -> dict[str, int]:
 
 def _staying(sizes: Mapping[str, int]) -> dict[str, int]:
     """So many bytes stay from the beginning of each file: the first files come first."""
-    left = round(_STAYS * memory_free()) if sizes else 0
+    left = max(round(_STAYS * memory_free()) - _WALK, 0) if sizes else 0
     stay: dict[str, int] = {}
     for path, size in sizes.items():
         stay[path] = min(size, left)
